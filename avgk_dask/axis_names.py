@@ -13,7 +13,7 @@ import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -81,11 +81,10 @@ def axes_of(values: Any, owner: str) -> Axes:
     if hasattr(values, "dims") and hasattr(values, "xindexes") and not hasattr(values, "data_vars"):
         return tuple(_xarray_names(values, dim, owner) for dim in values.dims)
     if hasattr(values, "get_columns") or hasattr(values, "column_names"):  # of polars and Arrow
-        names = list(values.column_names if hasattr(values, "column_names") else values.columns)
+        attribute = "column_names" if hasattr(values, "column_names") else "columns"
+        names = names_from_list(list(getattr(values, attribute)), owner, f"{owner}.{attribute}")
         bare = f"{owner}.to_numpy()" if hasattr(values, "get_columns") else f"{owner}.to_pandas().to_numpy()"
-        selection = f"{owner}.select(list({{}}))"
-        expression = f"{owner}.column_names" if hasattr(values, "column_names") else f"{owner}.columns"
-        return None, AxisNames(owner, lambda: _as_objects(names), expression, selection, bare)
+        return None, replace(names, selection=f"{owner}.select(list({{}}))", values_only=bare)
     return ()
 
 
@@ -99,19 +98,14 @@ def _xarray_names(values: Any, dim: str, owner: str) -> AxisNames | None:
         return None
     plain = str(dim).isidentifier() and not keyword.iskeyword(str(dim))
     selection = f"{owner}.sel({dim}={{}})" if plain else f"{owner}.sel({{{{{dim!r}: {{}}}}}})"
-    return AxisNames(
-        owner, lambda: values[dim].to_numpy(), f"{owner}[{dim!r}]", selection, f"{owner}.drop_vars({dim!r})"
-    )
+    names = values[dim]
+    return AxisNames(owner, names.to_numpy, f"{owner}[{dim!r}]", selection, f"{owner}.drop_vars({dim!r})")
 
 
 def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, refusal: Refusal = LabelsError) -> None:
     """Refuse names that differ from those of another input, or come in another order; ``axis`` is "sample" or "class".
 
-    Raises
-    ------
-    AvgkError
-        Of the class ``refusal``, with the first difference and the line that aligns the two.
-
+    The error, of the class ``refusal``, has the first difference and the line that aligns the two.
     """
     if ours is None or theirs is None or (ours.is_default and theirs.is_default):
         return
@@ -126,14 +120,12 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
     if at is None:
         return
     own, got = (
-        f"no {axis}"
-        if at >= names.size
-        else f"{repr(str(names[at])) if isinstance(names[at], str) else names[at]!s:.80}"
+        f"no {axis}" if at >= names.size else repr(str(names[at])) if isinstance(names[at], str) else str(names[at])
         for names in (mine, other)
     )
     raise refusal(
         f"{theirs.owner} must have the {axis} names of {ours.owner}, in the same order; at position {at} there is "
-        f"{own} in {ours.owner} and {got} in {theirs.owner}. {_cure(ours, theirs, mine, other, axis)}"
+        f"{own:.80} in {ours.owner} and {got:.80} in {theirs.owner}. {_cure(ours, theirs, mine, other, axis)}"
     )
 
 
@@ -175,15 +167,10 @@ def check_class_numbers(axes: Axes, n_classes: int) -> None:
 def check_batch(
     scores: Any, others: Mapping[str, Any], known: Sequence[str] | None, before: str
 ) -> tuple[str, ...] | None:
-    """Return the class names of a batch, or of those ``before`` it; refuse a batch whose names differ.
+    """Return the class names of a batch, or of those ``before`` it.
 
-    ``others`` are labels, masks and clusters by the names of their arguments.
-
-    Raises
-    ------
-    ScoresError, LabelsError
-        If the classes have other names than before, or the samples of others have other names than those of the scores.
-
+    A batch whose classes have other names than before is refused, and ``others`` (labels, masks and clusters by the names of
+    their arguments) whose samples have other names than the scores.
     """
     axes = axes_of(scores, "scores")
     if "class" in getattr(scores, "dims", ())[:-1]:
@@ -307,11 +294,7 @@ def _as_objects(names: Sequence[object]) -> Array:
 def name_list(names: Any, n: int, what: str, order: Sequence[object] | None = None) -> list[str]:
     """Return names in order as texts; ``order`` are the numbers of what they name, by default 0 to n - 1.
 
-    Raises
-    ------
-    OptionError
-        If ``names`` is a set, a mapping or a string, there are not ``n`` of them, or they carry names in another order.
-
+    Sets, mappings and strings are refused, another number of names than ``n``, and names that carry names in another order.
     """
     if isinstance(names, (str, bytes, set, frozenset, Mapping)) or not hasattr(names, "__iter__"):
         kind = "a string" if isinstance(names, (str, bytes)) else f"a {type(names).__name__}"

@@ -109,7 +109,8 @@ class AvgkError(_CleanText):
     Cause: any of those of the classes below; it is never raised itself.
 
     Cure: the last sentence of the text says what to do. On the command line the text is one line on
-    stderr, with exit status 2 if the input was refused and 1 if reading (``ReadError``) or a cluster failed.
+    stderr, with exit status 2 if the input was refused and 1 if reading, writing or a cluster failed (``ReadError``,
+    ``WriteError``, ``ClusterError``).
 
     Examples
     --------
@@ -240,8 +241,7 @@ class StoreError(AvgkError, OSError):
 class ReadError(StoreError):
     """A store opened well, but a part of it could not be read; also an ``OSError``.
 
-    Cause: a chunk that is missing, shortened, changed or swapped, or a network that failed. The text names the
-    chunk. On the command line the exit status is 1.
+    Cause: a chunk that is missing, shortened, changed or swapped, or a network that failed. The text names the chunk.
 
     Cure: restore the chunk or write the store again; if a writer left out chunks that hold nothing
     but the fill value, ``missing="fill"`` (on the command line ``--missing fill``). ``verify`` lists every bad chunk.
@@ -259,8 +259,7 @@ class ReadError(StoreError):
 class WriteError(StoreError):
     """A store could be begun, or was there, but writing to it failed; also an ``OSError``.
 
-    Cause: a full disk, a place that may not be written, credentials that do not allow it, or a network that
-    failed. On the command line the exit status is 1.
+    Cause: a full disk, a place that may not be written, credentials that do not allow it, or a network that failed.
 
     Cure: free some space, check place and permissions, or choose another path. A store that was partly written says that
     it is incomplete, and ``ScoreWriter(..., resume=True)`` goes on with it.
@@ -280,7 +279,7 @@ class ClusterError(AvgkError, RuntimeError):
 
     Cause: it has no workers, all of them are paused because their memory is full, nothing was finished for the seconds
     of the setting ``avgk.stall-limit``, the scheduler is lost, or a task ended its workers again and again; the text
-    names the rows and chunks that this one was reading. On the command line the exit status is 1.
+    names the rows and chunks that this one was reading.
 
     Cure: start workers, with more memory or fewer threads, or store the scores in smaller chunks (``info`` estimates the
     memory that a worker needs), and run it again.

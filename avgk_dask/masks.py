@@ -228,7 +228,7 @@ def _from_elements(values: Sequence[object]) -> Array:
     """Return labels given one by one, among them None, numpy.ma.masked or pandas.NA."""
     if not any(map(_may_be_missing, set(map(type, values)))):
         return _as_array(values, "labels", LabelsError)
-    missing = np.array([_may_be_missing(type(value)) and _is_missing(value) for value in values], bool)
+    missing = np.array([_is_null(value) for value in values], bool)
     present = [value for value, gone in zip(values, missing, strict=True) if not gone]
     return _scattered(_as_array(present, "labels", LabelsError), missing)
 
@@ -237,15 +237,17 @@ def _may_be_missing(kind: type) -> bool:
     return kind is type(None) or kind.__name__ == "NAType" or issubclass(kind, np.ma.MaskedArray)
 
 
+def _is_null(value: object) -> bool:
+    if isinstance(value, np.ma.MaskedArray):
+        return bool(np.ma.getmaskarray(value).all())
+    return _may_be_missing(type(value))
+
+
 def is_missing(value: object) -> bool:
-    """Return whether a single value stands for a missing one: None, NaN, or that of NumPy's masks or pandas."""
+    """Return whether a single value stands for a missing one: None, NaN, NaT, or that of NumPy's masks or pandas."""
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
-    return (_may_be_missing(type(value)) or type(value).__name__ == "NaTType") and _is_missing(value)
-
-
-def _is_missing(value: object) -> bool:
-    return bool(np.ma.getmaskarray(value).all()) if isinstance(value, np.ma.MaskedArray) else True
+    return _is_null(value) or type(value).__name__ == "NaTType"
 
 
 def _has_own_nulls(kind: type) -> bool:

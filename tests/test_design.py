@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 
+import numpy as np
 import pytest
+import zarr
 from test_layers import LAYERS
 
 import avgk_dask
+from avgk_dask import records
+from avgk_dask.testing import CountingStore
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = pathlib.Path(avgk_dask.__file__).parent
@@ -46,3 +51,22 @@ def test_design__names_things_that_are_there():
     recipes = DESIGN.partition("## How to add")[2].partition("### Adding a statistic")[0]
     named = {name for name in re.findall(r"`(_?[A-Za-z]\w+)`", recipes) if name not in {"bytes"}}
     assert [name for name in sorted(named) if not re.search(rf"\b{name}\b", code)] == []
+
+
+def test_design__adds_a_statistic_in_under_40_lines_and_one_read(tmp_path, monkeypatch):
+    section = DESIGN.partition("### Adding a statistic")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.S)[1]
+    assert len([line for line in code[code.index("@dataclass") :].splitlines() if line.strip()]) < 40
+    (tmp_path / "squared_sizes.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        statistic = importlib.import_module("squared_sizes")
+        scores = np.random.default_rng(1).random((300, 20)).astype(np.float32)
+        store = CountingStore(zarr.storage.MemoryStore())
+        zarr.create_array(store, data=scores, chunks=(40, 6), config={"write_empty_chunks": True})
+        store.reads.clear()
+        found = statistic.sum_squared_sizes(zarr.open_array(store, mode="r"), 0.7)
+    finally:
+        records.Record._KINDS.pop("SquaredSizes", None)
+    assert found == int(((scores > 0.7).sum(1) ** 2).sum())
+    assert set(store.chunk_reads().values()) == {1}

@@ -22,8 +22,7 @@ from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.datasets import build_result, kind_sentence
 from ..results.registry import COMPARISON
 from ..sources.source import Source
-from ..statistics.paired_rows import ToldRows
-from ..statistics.thresholds import tell_rows
+from ..statistics.paired_rows import ToldRows, tell_rows
 from .evaluate import find_outcome, outcome_result
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import check_same_names, names_of, open_once

@@ -42,8 +42,9 @@ from .inputs.sources import as_labels, check_scores, find_labels
 from .options import LabelsLike, Matrix, Missing, StoreLike, check_flag, check_missing, is_stored
 from .straddle import n_ranked
 
-#: Chunks that a task checks one after the other, at least, and the most tasks: graph and results stay small.
-_STRETCH, _MOST_TASKS = 16, 10_000
+#: Chunks that a task checks one after the other, if there are enough for this many tasks; and the most tasks, so that
+#: graph and results stay small.
+_STRETCH, _LEAST_TASKS, _MOST_TASKS = 16, 64, 10_000
 
 
 def verify_array(array: Any, compute: Compute) -> Verification:
@@ -54,7 +55,7 @@ def verify_array(array: Any, compute: Compute) -> Verification:
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
     grid = chunk_grid(array)
     n_chunks = math.prod(grid)
-    size = max(_STRETCH, -(-n_chunks // _MOST_TASKS))
+    size = max(min(_STRETCH, -(-n_chunks // _LEAST_TASKS)), -(-n_chunks // _MOST_TASKS), 1)
     bad: dict[int, set[tuple[int, ...]]] = {}
     for key, _ in listed.damaged:
         index = index_of(array.path, key)

@@ -1,1 +1,1 @@
-"""What a task does with a band: labels, candidates, whole rows, and the pass that says what is wanted."""
+"""What a task does with a band: the pass, its labels, the candidates among the scores, and whole rows."""

@@ -169,13 +169,10 @@ class TileReader:
             self.note_half_nan(tile, first, first_class)
             n_rows, n_classes = tile.shape
             listing = Listing(n_classes, min(_STREAMED, n_rows * n_classes), n_rows, 0, self.dtype)
-            offsets, classes, keys, scratch = listing.arrays()
             nothing = ranking_space(tile.shape, 0, self.dtype)
             row = 0
             while row < n_rows:
-                stop, n_nan, first_nan = gather_above(
-                    *self.as_arguments(tile), row, offsets, classes, keys, *nothing, scratch
-                )
+                stop, n_nan, first_nan = gather_above(self.as_arguments(tile), row, listing.arrays(), nothing)
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
                 yield listing.candidates(first + row, stop - row)
                 row = stop
@@ -207,8 +204,8 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
     first_class = n_rows = 0
     for slab in slabs:
         n_rows = slab.shape[0]
-        for found in reader.stretches(slab, first_class):
-            parts.append((found.rows(), found.classes + np.int32(first_class), found.keys.copy()))
+        for listed in reader.stretches(slab, first_class):
+            parts.append((listed.rows(), listed.classes + np.int32(first_class), listed.keys.copy()))
         if top is not None:
             for first, tile in reader.tiles(slab):
                 top.insert(tile, first, first_class)

@@ -73,12 +73,12 @@ class Together:
 
     def next_pass(self) -> Pass | None:
         """Return one pass that does the work of all passes that can share a read."""
-        shared = [what for what in self._passes() if what is not None]
+        shared = [pass_ for pass_ in self._passes() if pass_ is not None]
         if not shared:
             return None
-        limits = [what.max_tasks for what in shared if what.max_tasks]
+        limits = [pass_.max_tasks for pass_ in shared if pass_.max_tasks]
         return Pass(
-            "-".join(dict.fromkeys(what.name for what in shared)),
+            "-".join(dict.fromkeys(pass_.name for pass_ in shared)),
             work_together,
             tuple(shared),
             Several,
@@ -86,9 +86,9 @@ class Together:
             shared[0].columns,
             min(limits, default=None),
             holds_rows=shared[0].columns is None,
-            n_edges=sum(what.n_edges for what in shared),
-            state_bytes=sum(what.state_bytes for what in shared),
-            sum_bytes=sum(what.sum_bytes for what in shared),
+            n_edges=sum(pass_.n_edges for pass_ in shared),
+            state_bytes=sum(pass_.state_bytes for pass_ in shared),
+            sum_bytes=sum(pass_.sum_bytes for pass_ in shared),
         )
 
     def _passes(self) -> list[Pass | None]:
@@ -97,24 +97,24 @@ class Together:
         A pass over single chunks, such as a pilot, is read alone; others share the read of the first one's bands.
         """
         wanted = [search.next_pass() for search in self.searches]
-        alone = next((i for i, what in enumerate(wanted) if what is not None and what.columns is not None), None)
+        alone = next((i for i, pass_ in enumerate(wanted) if pass_ is not None and pass_.columns is not None), None)
         if alone is not None:
-            return [what if i == alone else None for i, what in enumerate(wanted)]
-        bands = next((what.bands for what in wanted if what is not None), None)
-        return [what if what is not None and what.bands == bands else None for what in wanted]
+            return [pass_ if i == alone else None for i, pass_ in enumerate(wanted)]
+        bands = next((pass_.bands for pass_ in wanted if pass_ is not None), None)
+        return [pass_ if pass_ is not None and pass_.bands == bands else None for pass_ in wanted]
 
     def advance(self, state: Several) -> Together:
         """Advance each search that took part by its state."""
         parts = iter(state.parts)
         pairs = zip(self.searches, self._passes(), strict=True)
-        return Together(tuple(search if what is None else search.advance(next(parts)) for search, what in pairs))
+        return Together(tuple(search if pass_ is None else search.advance(next(parts)) for search, pass_ in pairs))
 
 
 def work_together(slabs: Iterable[Array], labels: Any, number: int, plan: tuple[Pass, ...]) -> Several:
     """Do the work of several passes on one band, which is held whole."""
     # A slab that is read is valid until the next one is read; blocks that came in a list stay.
     held = slabs if isinstance(slabs, list) else [copy.copy(slab) for slab in slabs]
-    return Several(tuple(what.work(iter(held), labels, number, what.plan) for what in plan))
+    return Several(tuple(pass_.work(iter(held), labels, number, pass_.plan) for pass_ in plan))
 
 
 #: Values a label may have besides the classes: unlabelled, one too many, and further out of range.

@@ -11,7 +11,16 @@ import click
 
 from ..errors import OptionError
 from .group import Command
-from .parameters import NO_LABELS, Call, budget_option, call_options, options, parse_storage_options, results_option
+from .parameters import (
+    NO_LABELS,
+    Call,
+    budget_option,
+    call_options,
+    choice_option,
+    options,
+    parse_storage_options,
+    results_option,
+)
 from .printing import ResultsFolder, print_json, tell
 
 if TYPE_CHECKING:
@@ -22,9 +31,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, short_help="Fit a calibrator to logits and their labels.")
 @call_options("store labels arrays samples")
-@click.option(
-    "--method", type=click.Choice(["temperature", "vector", "matrix"]), default="temperature", show_default=True,
-    help="One number for all logits, a weight and a bias a class, or a matrix.",
+@choice_option(
+    "--method", words=("temperature", "vector", "matrix"),
+    text="One number for all logits, a weight and a bias a class, or a matrix.",
 )  # fmt: skip
 @click.option(
     "--out",

@@ -12,7 +12,7 @@ import click
 from ..errors import OptionError
 from ..results.registry import CONFORMAL_METHODS
 from .group import Command
-from .parameters import Call, call_options, options
+from .parameters import Call, call_options, choice_option, options
 from .printing import look, print_json, tell
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ _TOLD = (
 @click.argument("new_store", type=click.Path(), metavar="[STORE]", required=False)
 @options("activation samples")
 @click.option("--alpha", default="0.1", show_default=True, metavar="A", help="The error that is allowed.")
-@click.option(
-    "--method", type=click.Choice(list(CONFORMAL_METHODS)), default="lac", show_default=True,
-    help="What sets are made by: scores, sums of probabilities, those with a penalty for late ranks, or ranks.",
+@choice_option(
+    "--method", words=tuple(CONFORMAL_METHODS),
+    text="What sets are made by: scores, sums of probabilities, those with a penalty for late ranks, or ranks.",
 )  # fmt: skip
 @click.option(
     "--by",

@@ -12,7 +12,7 @@ import click
 
 from ..errors import OptionError
 from .group import Command
-from .parameters import BY, CLUSTERS, Call, budget_option, call_options, options, results_option
+from .parameters import BY, CLUSTERS, Call, budget_option, call_options, choice_option, options, results_option
 from .printing import ResultsFolder, look
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @call_options("store labels arrays activation samples")
 @budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is of the largest.", required=True)
 @click.option("--by", default="class", show_default=True, metavar="NAME", help=BY)
-@click.option(
-    "--thresholds", type=click.Choice(["shared", "own"]), default="shared", show_default=True,
-    help="One threshold for all, or one for each class or group: k labels a sample for every one of them.",
+@choice_option(
+    "--thresholds", words=("shared", "own"),
+    text="One threshold for all, or one for each class or group: k labels a sample for every one of them.",
 )  # fmt: skip
 @click.option("--worst", type=click.IntRange(min=1), default=10, show_default=True, help="How many to show.")
 @results_option(

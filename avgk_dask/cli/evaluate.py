@@ -19,6 +19,7 @@ from .parameters import (
     Call,
     budget_option,
     call_options,
+    choice_option,
     options,
     parse_storage_options,
     results_option,
@@ -232,13 +233,13 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="NAME",
     help="With --conformal by group: name or path, as for --labels, of the groups.",
 )
-@click.option(
-    "--rule", type=click.Choice(["average", "top"]), default="average", show_default=True,
-    help="The average-k sets, or the top-k sets.",
+@choice_option(
+    "--rule", words=("average", "top"),
+    text="The average-k sets, or the top-k sets.",
 )  # fmt: skip
-@click.option(
-    "--format", "form", type=click.Choice(["booleans", "indices"]), default="booleans", show_default=True,
-    help="A matrix sets (sample, class), or class indices with offsets (sample + 1).",
+@choice_option(
+    "--format", "form", words=("booleans", "indices"),
+    text="A matrix sets (sample, class), or class indices with offsets (sample + 1).",
 )  # fmt: skip
 @options("out overwrite ties nan missing json quiet checkpoint cluster")
 def sets(

@@ -1,4 +1,7 @@
-"""Messages as the command line spells them, the package's own errors speak Python; and what they must not repeat."""
+"""How commands run: an error is one line on stderr, spelled as on the command line and without secrets, and an exit status.
+
+0 done, 1 failed, 2 refused, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -76,11 +79,6 @@ def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
         else:  # secret = swordfish
             found += [part for part in (name, value) if part]
     return tuple(found)
-
-
-# How commands run: an error is one line on stderr, and an exit status.
-#
-# 0 done, 1 failed, 2 refused, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 
 
 #: What the system says of a full disk, a quota that is used up, or a file that may not grow.
@@ -163,18 +161,11 @@ def _telling_leftovers(quiet: bool) -> Iterator[None]:
         warnings.simplefilter("ignore", ResultWarning)  # commands say that themselves
         show = warnings.showwarning
 
-        def tell(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, LeftoverWarning):
                 tell_error(f"avgk: {message}")
             else:
-                show(clean(str(message)), category, filename, lineno, file, line)
+                show(clean(str(message)), category, *place, **more)
 
         warnings.showwarning = tell
         yield

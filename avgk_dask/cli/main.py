@@ -64,23 +64,7 @@ def completion(shell: str) -> None:
 
 main.params.append(debug_option())
 for _command in (
-    evaluate,
-    threshold,
-    compare,
-    breakdown,
-    pairs,
-    transfer,
-    conformal,
-    sets,
-    calibrate,
-    ingest,
-    info,
-    verify,
-    join,
-    simulate,
-    demo,
-    compile_ahead,
-    schema,
-    completion,
-):
+    evaluate, threshold, compare, breakdown, pairs, transfer, conformal, sets, calibrate, ingest, info, verify, join, simulate,
+    demo, compile_ahead, schema, completion,
+):  # fmt: skip
     main.add_command(_command)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -79,9 +79,9 @@ def results_option(what: str) -> Callable[[Decorated], Decorated]:
     return click.option("--out", type=click.Path(path_type=pathlib.Path), help=what)
 
 
-def _choice(name: str, *words: str, text: str) -> Any:
+def choice_option(*names: str, words: Sequence[str], text: str) -> Callable[[Decorated], Decorated]:
     """Return an option that takes one of some words, by default the first."""
-    return click.option(name, type=click.Choice(words), default=words[0], show_default=True, help=text)
+    return click.option(*names, type=click.Choice(words), default=words[0], show_default=True, help=text)
 
 
 def _pairs(name: str, text: str) -> Any:
@@ -129,11 +129,11 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         click.option("--ignore-index", type=int, metavar="N", help="Samples with this label do not exist."),
     ),
     "ties": (
-        _choice("--ties", "first", "spread", text="Which ties are kept: the first ones, or spread over the samples."),
+        choice_option("--ties", words=("first", "spread"), text="Which ties are kept: the first ones, or spread over the samples."),
     ),
-    "nan": (_choice("--nan-policy", "raise", "lowest", text="What to do with NaN: refuse it, or rank it last."),),
+    "nan": (choice_option("--nan-policy", words=("raise", "lowest"), text="What to do with NaN: refuse it, or rank it last."),),
     "missing": (
-        _choice("--missing", "raise", "fill", text="A chunk that is not there: refuse it, or take it as the fill value."),
+        choice_option("--missing", words=("raise", "fill"), text="A chunk that is not there: refuse it, or take it as the fill value."),
     ),
     "json": (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document (avgk schema describes it)."),

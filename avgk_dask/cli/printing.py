@@ -165,13 +165,13 @@ class ResultsFolder:
         """Write all results to a folder beside their own first, then move them in; say so unless quiet."""
         from ..engine.progress import phase
         from ..results.datasets import to_json
-        from ..store import Aside, write_result, writing
+        from ..store import StagingDir, write_result, writing
 
         if self.out is None:
             return
         is_done = False
         with phase("writing"), writing(str(self.out)):
-            aside = Aside.under(self._leased.lease, self.out.resolve())
+            aside = StagingDir.under(self._leased.lease, self.out.resolve())
             try:
                 aside.new.mkdir()
                 (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")

@@ -6,19 +6,18 @@ import json
 import pathlib
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..credentials import shown
 from ..errors import OptionError
-from .clusters import cluster
 from .group import FAILED, Command, spelled
 from .parameters import Call, call_options, options, parse_storage_options
 from .printing import ResultsFolder, look, print_json, shows_progress, tell
 
 if TYPE_CHECKING:
-    from ..api.ingestion import Ingestion
     from ..results.datasets import Result
 
 
@@ -31,8 +30,10 @@ if TYPE_CHECKING:
 @options("layout")
 @click.option("--append", is_flag=True, help="Add the rows to the finished store at --out, laid out as that is.")
 @options("overwrite missing storage json quiet")
-def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str, ...], out_option: tuple[str, ...],
-           as_json: bool, quiet: bool, **how: Any) -> None:  # fmt: skip
+def ingest(
+    scores: str, labels: str | None, out: str, storage_option: tuple[str, ...], out_option: tuple[str, ...], as_json: bool,
+    quiet: bool, **how: Any,
+) -> None:  # fmt: skip
     """Copy scores from a file or another store into a store that reads fast, and verify it.
 
     SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files,
@@ -50,22 +51,15 @@ def ingest(scores: str, labels: str | None, out: str, storage_option: tuple[str,
         scores, labels, out=out, storage_options=parse_storage_options(storage_option),
         out_options=parse_storage_options(out_option, "--out-option"), progress=shows_progress(quiet), **how,
     )  # fmt: skip
-    if as_json:
-        print_json({
-            "store": shown(out), "n_samples": found.n_samples, "n_classes": found.n_classes,
-            "has_labels": found.has_labels, "rounding": found.rounding, "class_names": found.class_names,
-            "ignored": list(found.ignored),
-            "n_chunks": found.verification.n_chunks, "n_bytes": found.verification.n_bytes,
-        })  # fmt: skip
-    else:
-        _print_ingestion(found, shown(out))
-
-
-def _print_ingestion(found: Ingestion, store: str) -> None:
     checked = found.verification
+    if as_json:
+        names: Sequence[str] = ("n_samples", "n_classes", "has_labels", "rounding", "class_names", "ignored")
+        told = {name: getattr(found, name) for name in names}
+        print_json({"store": shown(out), **told, "n_chunks": checked.n_chunks, "n_bytes": checked.n_bytes})
+        return
     tell(
         f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
-        f"{'with' if found.has_labels else 'without'} labels to {store}: "
+        f"{'with' if found.has_labels else 'without'} labels to {shown(out)}: "
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
     )
     if found.class_names:
@@ -80,23 +74,19 @@ def _print_ingestion(found: Ingestion, store: str) -> None:
 
 
 @click.command(cls=Command, short_help="Check every chunk of a store.")
-@click.argument("store", type=click.Path())
-@options("storage json quiet cluster")
-def verify(store: str, storage_option: tuple[str, ...], as_json: bool, quiet: bool, **where: Any) -> None:
+@call_options("store storage json quiet cluster")
+def verify(call: Call) -> None:
     """Read every chunk of a store and check it; exit status 1 where any is damaged.
 
     Example: avgk verify scores.zarr
     """
-    from ..engine.progress import phase
+    from ..api.stores import verify as run
 
-    with phase("opening"):
-        from ..api.stores import verify as run
-
-    with cluster(where, quiet):  # type: ignore[arg-type]
-        found = run(store, storage_options=parse_storage_options(storage_option), progress=shows_progress(quiet))
-    if as_json:
-        print_json({"ok": found.ok, "n_chunks": found.n_chunks, "n_bytes": found.n_bytes,
-                    "has_manifest": found.has_manifest, "damaged": found.damaged})  # fmt: skip
+    with call.computing():
+        found = run(call.store, storage_options=call.storage_options, progress=call.progress)
+    if call.as_json:
+        names = ("ok", "n_chunks", "n_bytes", "has_manifest", "damaged")
+        print_json({name: getattr(found, name) for name in names})
     else:
         for chunk, what in found.damaged:
             tell(what if chunk in what else f"{chunk}: {what}")

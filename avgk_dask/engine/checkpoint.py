@@ -90,23 +90,23 @@ class KeptPass:
     keeper: Keeper
     folder: str
     bands: Bands
-    what: Pass
+    pass_: Pass
 
     def name(self, numbers: Sequence[int]) -> str:
         """Return the name of the state of some bands, or of some of the chunks that the pass reads."""
-        if self.what.columns is None:
+        if self.pass_.columns is None:
             return f"{self.folder}/{self.bands.name(numbers)}"
-        assert self.what.bands is not None
-        bands = self.bands.name([self.what.bands[number] for number in numbers])
-        return f"{self.folder}/{join_stamps([bands, *numbers, *(self.what.columns[number] for number in numbers)])}"
+        assert self.pass_.bands is not None
+        bands = self.bands.name([self.pass_.bands[number] for number in numbers])
+        return f"{self.folder}/{join_stamps([bands, *numbers, *(self.pass_.columns[number] for number in numbers)])}"
 
     @property
     def _all(self) -> str:
-        bands = range(self.bands.scores.size) if self.what.bands is None else self.what.bands
-        return f"{self.folder}/all-{join_stamps([self.bands.name(bands), *(self.what.columns or ())])}"
+        bands = range(self.bands.scores.size) if self.pass_.bands is None else self.pass_.bands
+        return f"{self.folder}/all-{join_stamps([self.bands.name(bands), *(self.pass_.columns or ())])}"
 
     def load(self) -> State | None:
-        """Return the state of all bands of the pass; None where it is not kept."""
+        """Return the state of all bands of the pass; None if it is not kept."""
         return self.keeper.load(self._all)
 
     def save(self, state: State) -> None:
@@ -133,12 +133,12 @@ class Checkpoint:
             waves.append(wave)
         return tuple(waves)
 
-    def note(self, what: Pass) -> None:
+    def note(self, pass_: Pass) -> None:
         """Keep the plan of a wave, before it is read."""
-        plan = getattr(what.plan, "plan", what.plan)  # of a scan that also counts other sets
-        if not isinstance(plan, ScanPlan) or what.name != "scan":
+        plan = getattr(pass_.plan, "plan", pass_.plan)  # of a scan that also counts other sets
+        if not isinstance(plan, ScanPlan) or pass_.name != "scan":
             return
-        bands = range(self.bands.scores.size) if what.bands is None else what.bands
+        bands = range(self.bands.scores.size) if pass_.bands is None else pass_.bands
         parts, name = Wave.of(plan, bands).to_parts(), self._wave_name(self._wave)
         if bytes(self.shelf.read(name) or b"") != b"".join(parts):
             self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all that came after it
@@ -148,8 +148,8 @@ class Checkpoint:
     def _wave_name(self, number: int) -> str:
         return f"searches/{self._search}/{number}"
 
-    def of_pass(self, source: Source, what: Pass) -> KeptPass | None:
-        """Return what is kept of a pass; None over other scores or labels than those the checkpoint is of."""
+    def of_pass(self, source: Source, pass_: Pass) -> KeptPass | None:
+        """Return the kept states of a pass; None if its scores or labels are not those of the checkpoint."""
         bands = self._bands_of(source)
         if bands is None:
             return None
@@ -158,11 +158,13 @@ class Checkpoint:
         if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
             # Samples before a band that do not exist change the numbers of its rows, which order ties.
             prepared.append(tuple(source.rows))
-        token = token_of(FORMAT, what.name, what.work, what.plan, what.state.__name__, what.state.VERSION, prepared)
-        return KeptPass(Keeper(self.shelf, what.state), f"states/{token}", bands, what)
+        token = token_of(
+            FORMAT, pass_.name, pass_.work, pass_.plan, pass_.state.__name__, pass_.state.VERSION, prepared
+        )
+        return KeptPass(Keeper(self.shelf, pass_.state), f"states/{token}", bands, pass_)
 
     def _bands_of(self, source: Source) -> Bands | None:
-        """Return the bands of a source: those of the run, without their labels where it has none; None for any other."""
+        """Return the bands of the run, without labels if the source has none; None for another source."""
         if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
             return None
         if source.labels is None:

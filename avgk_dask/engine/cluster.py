@@ -155,38 +155,33 @@ def diagnose_stall(client: Any, seconds: float, reads: Reads | None) -> StallDia
     except (OSError, *_LOST):  # TimeoutError is an OSError
         return StallDiagnosis("the scheduler does not answer. Check that it runs, and that its machine is in reach.")
     others = frozenset(key for key in running if not key.startswith("avgk-"))
-    return StallDiagnosis(_why(workers, seconds) or _still_running(running, len(workers), reads), others)
+    return StallDiagnosis(_worker_fault(workers, seconds) or _still_running(running, len(workers), reads), others)
 
 
 def _ask(client: Any, what: str, **arguments: Any) -> Any:
     return client.sync(getattr(client.scheduler, what), **arguments, callback_timeout=_ANSWER_SECONDS)
 
 
-def _why(workers: list[dict[str, Any]], seconds: float) -> str | None:
-    """Return what is wrong with workers, if anything is."""
+def _worker_fault(workers: list[dict[str, Any]], seconds: float) -> str | None:
+    """Return why the workers finish nothing, if it is their fault: there are none, or they are paused or silent."""
     if not workers:
         return f"the cluster has no workers. Start some. {_WAIT_CURE}"
     paused = [worker for worker in workers if worker["status"] == "paused"]
     if len(paused) == len(workers):
         which = "the one worker is" if len(workers) == 1 else f"all {len(workers)} workers are"
         return f"{which} paused because the memory is full. {_MEMORY_CURE}"
-    unheard = _unheard(workers, seconds)
-    if unheard:
-        (name, since), n = unheard[0], len(unheard)
+    now = max(time.time(), *(worker["last_seen"] for worker in workers))  # clocks may differ
+    least = max(seconds / 2, len(workers) / 50)  # heartbeats are rarer in large clusters
+    silent = [(worker["name"], now - worker["last_seen"]) for worker in workers if now - worker["last_seen"] > least]
+    if silent:
+        (name, since), n = max(silent, key=lambda pair: pair[1]), len(silent)
         more = f", nor {n - 1} others" if n > 1 else ""
         return f"worker {name} has not been heard of for {since:.0f} s{more}. Look at its machine and its log."
     return None
 
 
-def _unheard(workers: list[dict[str, Any]], seconds: float) -> list[tuple[Any, float]]:
-    """Return the names of workers that have been silent, and for how long, the longest first."""
-    now = max(time.time(), *(worker["last_seen"] for worker in workers))  # clocks may differ
-    least = max(seconds / 2, len(workers) / 50)  # heartbeats are rarer in large clusters
-    silent = [(worker["name"], now - worker["last_seen"]) for worker in workers]
-    return sorted((pair for pair in silent if pair[1] > least), key=lambda pair: -pair[1])
-
-
 def _still_running(running: list[str], n_workers: int, reads: Reads | None) -> str:
+    """Return which tasks are running."""
     where = f"on {_count(n_workers, 'worker')}"
     if not running:
         return f"no task is running {where}, which may be busy with others. Look at the dashboard. {_WAIT_CURE}"

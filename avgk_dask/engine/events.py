@@ -30,6 +30,8 @@ from .strata import StrataSums, add_up, distinct
 
 #: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 36
+#: Keys that are counted at a time.
+_AT_ONCE = 1 << 20
 #: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
 _LOOKED_AT, _TIED = 1 << 8, 8
 
@@ -94,6 +96,10 @@ class EventTally(State):
     def n_stored(self) -> int:
         """Number of entries that the tally keeps in memory."""
         return int(self.keys.size + self.weight_keys.size + self.stratum_keys.size)
+
+    def stored_by_interval(self, floors: Ints) -> Ints:
+        """Return the number of these entries in each interval; ``floors`` are those of a ``ZoneTable``."""
+        return count_by_interval(floors, self.keys, self.weight_keys, self.stratum_keys)
 
     @property
     def n_scores(self) -> int:
@@ -160,7 +166,7 @@ class HeldEvents(State):
 
     @property
     def hits(self) -> Array:
-        """Which events are hard labels; none of soft ones."""
+        """Which events are hard labels; with soft labels, 0 for all."""
         return self.weights if self.weights.dtype.kind != "f" else np.zeros(self.weights.size, np.uint8)
 
     def between(self, low: int, high: int) -> HeldEvents:
@@ -179,7 +185,7 @@ class HeldEvents(State):
         return np.split(order, starts[1:-1])
 
     def are_ties(self, n_together: int) -> bool:
-        """Whether counting equal events of so many bands together would save much, from a look at some of the keys."""
+        """Whether counting equal events of ``n_together`` bands together would save much, judged by some of the keys."""
         keys = np.unique(self.keys[:: max(1, self.keys.size // _LOOKED_AT)][:_LOOKED_AT])
         some = np.isin(self.keys, keys)
         pairs = np.stack([self.keys[some].astype(np.int64), (self.rows[some] >> ROW_BITS) // n_together])
@@ -198,6 +204,15 @@ class HeldEvents(State):
         step_events(starts, events.keys, events.rows, events.bases, events.hits, steps)
         groups = (events.rows >> ROW_BITS) // n_together
         return EventTally.count(groups, events.keys, steps, events.weights, events.strata)
+
+
+def count_by_interval(floors: Ints, *columns: Array) -> Ints:
+    """Return how many keys of some columns each interval has; ``floors`` are those of a ``ZoneTable``."""
+    counts = np.zeros(floors.size // 2, np.int64)
+    for keys in columns:
+        for first in range(0, keys.size, _AT_ONCE):  # all at once would take several times their memory
+            counts += np.bincount(intervals_of(floors, keys[first : first + _AT_ONCE]), minlength=counts.size)
+    return counts
 
 
 def row_numbers(band: int, rows: Array) -> Ints:
@@ -221,7 +236,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Gains:
     """The gains of the sets by the events above a key and some of the ties at it."""
 
     n_above: int
@@ -274,7 +289,7 @@ class IntervalEvents:
         weight = total_weight(self.single.weights[single]) + counted.total_weight()
         return int(single.sum()) + counted.n_scores, weight
 
-    def take(self, key: int, n_wanted: int, n_classes: int) -> Taken:
+    def take(self, key: int, n_wanted: int, n_classes: int) -> Gains:
         """Take in all events above a key, and of those at it the first in row-major order, up to ``n_wanted`` in all.
 
         If the ties of a band are counted and only some of them are taken, they are left out, and the cut is pending: the
@@ -295,7 +310,7 @@ class IntervalEvents:
         for part in (above, kept):
             part.add_cells(changes)
             gains.append(part.strata_sums())
-        return Taken(
+        return Gains(
             n_above,
             n_ties,
             changes,
@@ -354,10 +369,8 @@ def split_candidates(
     if labels is None:
         labels = np.full(candidates.n_rows, -1, np.int64)
     split = Split(candidates.keys.size, np.dtype(np.int64))
-    n_events = split_rows(
-        candidates.offsets, candidates.keys, candidates.classes, zones.arrays(), above, histogram, labels, label_zones,
-        0, 0, split.columns,
-    )  # fmt: skip
+    listed, tallies = (candidates.keys, candidates.classes, candidates.offsets), (above, label_zones, histogram)
+    n_events = split_rows(listed, zones.arrays(), tallies, labels, 0, 0, split.columns)
     return above, label_zones, split, n_events
 
 

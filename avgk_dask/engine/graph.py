@@ -44,7 +44,7 @@ class Reads:
     """What the tasks of a pass over a source read."""
 
     source: Source
-    what: Pass
+    pass_: Pass
     #: The bands that each task reads, by its key, in their order; in a pass over single chunks, the numbers of these.
     groups: dict[str, Sequence[int]] = field(default_factory=dict)
     #: The keys of the tasks that merge.
@@ -58,15 +58,15 @@ class Reads:
     @property
     def total(self) -> int:
         """Bytes of the scores that the pass reads, together with the other waves of a scan."""
-        return self.source.shape[0] * self._row_bytes if self.what.is_wave else self.n_bytes
+        return self.source.shape[0] * self._row_bytes if self.pass_.is_wave else self.n_bytes
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the scores that the pass reads."""
-        what = self.what
-        if what.columns is not None:
-            return sum(map(self._bytes_of, range(len(what.columns))))
-        return sum(map(self._bytes_of, range(self.source.n_bands) if what.bands is None else what.bands))
+        pass_ = self.pass_
+        if pass_.columns is not None:
+            return sum(map(self._bytes_of, range(len(pass_.columns))))
+        return sum(map(self._bytes_of, range(self.source.n_bands) if pass_.bands is None else pass_.bands))
 
     @cached_property
     def shares(self) -> dict[str, int]:
@@ -78,19 +78,19 @@ class Reads:
         return self.source.shape[1] * self.source.reader.score_bytes
 
     def _bytes_of(self, number: int) -> int:
-        source, what = self.source, self.what
-        if what.columns is None:
+        source, pass_ = self.source, self.pass_
+        if pass_.columns is None:
             return (source.rows[number + 1] - source.rows[number]) * self._row_bytes
-        n_rows, n_classes = source.chunk_shape((what.bands or ())[number], what.columns[number])
+        n_rows, n_classes = source.chunk_shape((pass_.bands or ())[number], pass_.columns[number])
         return n_rows * n_classes * source.reader.score_bytes
 
     def place_of(self, key: str) -> str:
         """Return which rows and chunks a task reads, in words."""
         if key not in self.groups:
             return "merges what others found" if key.startswith("avgk-merge-") else f"is called {key}"
-        source, bands = self.source, self.what.bands
+        source, bands = self.source, self.pass_.bands
         numbers = self.groups[key]
-        if self.what.columns is not None and bands is not None:
+        if self.pass_.columns is not None and bands is not None:
             numbers = [bands[number] for number in numbers]
         first, last = min(numbers), max(numbers)
         rows = source.whole.rows[source.places[first]], source.whole.rows[source.places[last] + 1]
@@ -103,45 +103,45 @@ class Reads:
         return f"reads rows {rows[0]} to {rows[1] - 1} ({place})"
 
 
-def pass_task(source: Source, what: Pass, kept: KeptPass | None = None) -> tuple[Delayed, Reads]:
+def pass_task(source: Source, pass_: Pass, kept: KeptPass | None = None) -> tuple[Delayed, Reads]:
     """Return the one task that the states of all bands of a pass merge into, and what its tasks read.
 
     With a checkpoint, states that are kept are not read again, and those that are read are kept.
     """
     steady = kept is not None
     groups: list[Sequence[int]]
-    if what.columns is None:
-        groups = source.groups(what.max_tasks, what.bands, steady=steady)
+    if pass_.columns is None:
+        groups = source.groups(pass_.max_tasks, pass_.bands, steady=steady)
     else:
-        groups = source.chunk_groups(len(what.columns), steady=steady)
-    token = token_of(source.token, what, groups, setting("fan-in"), steady)
+        groups = source.chunk_groups(len(pass_.columns), steady=steady)
+    token = token_of(source.token, pass_, groups, setting("fan-in"), steady)
     plan_key, keeper_key = f"avgk-plan-{token}", f"avgk-keeper-{token}"
     ignored = () if source.mask is None else source.mask.ignored
-    assignment = Assignment(what, source.preparations, ignored, math.prod(source.shape))
+    assignment = Assignment(pass_, source.preparations, ignored, math.prod(source.shape))
     graph: Graph = {plan_key: constant(plan_key, assignment)}
     if kept is not None:
         graph[keeper_key] = constant(keeper_key, kept.keeper)
-    by_key = {f"avgk-{what.name}-{token}-{numbers[0]}": numbers for numbers in groups}
-    reading = _read_bands if what.columns is None else _read_chunks
+    by_key = {f"avgk-{pass_.name}-{token}-{numbers[0]}": numbers for numbers in groups}
+    reading = _read_bands if pass_.columns is None else _read_chunks
     for key, numbers in by_key.items():
         keeping = () if kept is None else (read_kept, Key(keeper_key), kept.name(numbers))
-        graph[key] = task(key, *keeping, *reading(source, what, numbers, Key(plan_key)))
-    merges = _merge_tree(list(by_key), fan_in_of(what.state_bytes), token)
+        graph[key] = task(key, *keeping, *reading(source, pass_, numbers, Key(plan_key)))
+    merges = _merge_tree(list(by_key), fan_in_of(pass_.state_bytes), token)
     root = [*by_key, *merges][-1]
-    (merged,) = as_delayed([root], graph | merges, source.collections(), f"avgk-{what.name}-{token}")
-    return merged, Reads(source, what, by_key, tuple(merges))
+    (merged,) = as_delayed([root], graph | merges, source.collections(), f"avgk-{pass_.name}-{token}")
+    return merged, Reads(source, pass_, by_key, tuple(merges))
 
 
-def _read_bands(source: Source, what: Pass, numbers: Sequence[int], plan: Key) -> tuple[Any, ...]:
+def _read_bands(source: Source, pass_: Pass, numbers: Sequence[int], plan: Key) -> tuple[Any, ...]:
     """Return the function that reads some bands, and its arguments."""
-    n_held = 2 if what.max_tasks else _HELD_STATES
+    n_held = 2 if pass_.max_tasks else _HELD_STATES
     arguments = source.bands(numbers), source.labels_of(numbers), source.masks_of(numbers)
     return read_bands, *arguments, TaskNumbers(numbers, source.places_of(numbers)), plan, n_held
 
 
-def _read_chunks(source: Source, what: Pass, numbers: Sequence[int], plan: Key) -> tuple[Any, ...]:
+def _read_chunks(source: Source, pass_: Pass, numbers: Sequence[int], plan: Key) -> tuple[Any, ...]:
     """Return the function that reads some of the chunks of a pass, and its arguments."""
-    all_chunks = list(zip(what.bands or (), what.columns or (), strict=True))
+    all_chunks = list(zip(pass_.bands or (), pass_.columns or (), strict=True))
     chunks = tuple(all_chunks[number] for number in numbers)
     bands = [band for band, _ in chunks]
     which = TaskNumbers(numbers, source.places_of(bands), chunks)

@@ -29,7 +29,7 @@ from .search import RESCAN_EVENTS
 
 #: Events that no band may exceed, and those that waves need to get anywhere.
 _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
-#: Samples that are looked at whole.
+#: Samples whose rows are looked at, to tell probabilities from other scores.
 _LOOKED = 1 << 10
 #: How far caps may be lowered to fit small workers.
 _LOWEST = 1 / 16
@@ -41,12 +41,12 @@ _USABLE = 0.7
 _MOST = 0.95
 #: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
 _EASY = 0.55
-#: What histograms of ranked scores take where they are analysed, as exact integers, in times of what they take as arrays.
+#: Histograms of ranked scores are analysed as exact integers, which take this many times their bytes as arrays.
 _ANALYSED = 10
 
 
 class Strata(NamedTuple):
-    """What rows are counted together by (see ``ScanShape``), and the bytes that takes, beyond a few."""
+    """The strata of rows (see ``ScanShape``), and the bytes of their counts if these are more than a few."""
 
     kind: str
     n_bytes: int = 0
@@ -66,11 +66,11 @@ class Caps:
 
     @classmethod
     def configured(cls) -> Caps:
-        """Return the caps that the settings say."""
+        """Return the caps of the settings."""
         return cls(setting("kept-bytes"), setting("max-events"), setting("ranked-bytes"), setting("ranked-bins"))
 
     def lowered(self) -> tuple[list[Caps], list[Caps]]:
-        """Return these and lower ones; and the lowest, which hold no ranked scores, so that straddle strengths are not exact."""
+        """Return these and lower ones, and the lowest, which hold no ranked scores, so that straddle strengths are not exact."""
         shares = [2.0**-n for n in range(1, 1 + round(-math.log2(_LOWEST)))]
         exact = [self, *map(self._lower, shares)]
         lowest = exact[-1]
@@ -94,7 +94,7 @@ class Caps:
         with_distance: bool = False,
         strata: Strata = NO_STRATA,
     ) -> ScanShape:
-        """Return what all scans of a source have in common."""
+        """Return the shape of all scans of a source."""
         soft = source.has_soft_labels
         item = narrow_dtype(source.dtype).itemsize
         return ScanShape(
@@ -140,7 +140,7 @@ class MergeLimit:
 
 
 def merge_limit() -> MergeLimit:
-    """Return what the process may take in which states come together."""
+    """Return the limit of the process in which states come together."""
     workers = _workers()
     if workers:
         limit, threads = min((w["memory_limit"], -w["nthreads"]) for w in workers)
@@ -171,9 +171,9 @@ def _thread_memory(share: float = 1, idle: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Projection:
-    """Upper estimates, in bytes, of what a pass takes beyond an idle process."""
+    """Upper estimates of the bytes that a pass takes beyond an idle process."""
 
-    #: One task; where states come together, with the last of them; the process that asked, with what it does at the end.
+    #: One task; the process that merges states; and the client, which works on the merged state.
     task: int
     merge: int
     client: int
@@ -190,7 +190,7 @@ class Projection:
         return cls.of_states(_scan_task(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
 
     def merging(self, limit: MergeLimit) -> int:
-        """Return what the process takes that merges while its other threads work."""
+        """Return the bytes of the process that merges while its other threads work."""
         client = 0 if limit.is_cluster else self.client
         return IDLE_BYTES + self.merge + client + (limit.n_threads - 1) * self.task
 
@@ -219,7 +219,7 @@ class Projection:
 
 
 def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
-    """Return what finding thresholds takes with the caps that will be used."""
+    """Project a search for thresholds with the caps that it will use."""
     return Projection.of(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
 
 
@@ -260,7 +260,7 @@ def fitting_shape(
 
 
 def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
-    """Return what one task of a scan takes.
+    """Return the bytes of one task of a scan.
 
     A slab, its encoded form, and a copy of it where zarr assembles it; the converted tile, where the dtype has no kernel
     of its own; the buffers of a stretch of rows; per row counts, labels, ranks and ranked scores; the rows or events
@@ -285,23 +285,23 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
 
 
 def ahead_memory(source: Source) -> int:
-    """Return what a task may have read ahead, beside the stored bytes of the slab that it holds.
+    """Return the bytes that a task may have read ahead, besides the stored bytes of the slab that it holds.
 
     A process reads ahead at most a share of its memory, and only whole slabs: those that are larger than this share when
     stored are not read ahead, and if they are smaller, so is the one that is held.
     """
-    most = min(source.reader.ahead_bytes, _thread_memory() // AHEAD_SHARE)
+    most = min(source.reader.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
     return max(0, min(most, 2 * most - source.slab_bytes()))
 
 
-def check_pass_memory(source: Source, what: Pass) -> None:
+def check_pass_memory(source: Source, pass_: Pass) -> None:
     """Refuse a pass whose tasks, or the states of all of them, cannot fit."""
-    task = edges_memory(source, what.n_edges) if what.holds_rows else 0
-    Projection.of_states(task, what.sum_bytes * source.shape[0], what.state_bytes).check(source)
+    task = edges_memory(source, pass_.n_edges) if pass_.holds_rows else 0
+    Projection.of_states(task, pass_.sum_bytes * source.shape[0], pass_.state_bytes).check(source)
 
 
 def edges_memory(source: Source, n_edges: int) -> int:
-    """Return an upper estimate of what a task takes that counts scores at ``n_edges`` keys: it holds a band's whole rows."""
+    """Return an upper estimate of the bytes of a task that counts scores at ``n_edges`` keys: it holds a band's whole rows."""
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]

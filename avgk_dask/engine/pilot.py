@@ -1,4 +1,9 @@
-"""The pilot's sample: a few chunks of scores, sorted, from which brackets are guessed."""
+"""The pilot: a few chunks of scores, sorted, and the brackets of keys that are guessed from them.
+
+``sample_chunk`` samples one chunk, and ``PilotSample`` merges the samples. ``plan_from_pilot`` turns guessed brackets into the plan
+of the first scan: hold all listed rows if they fit, else the events inside the brackets. ``bracket_below`` guesses from a scan's
+own sample if a threshold is below its floor.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,25 @@ from ..records import OWN, State
 from .plan import ScanPlan, ScanShape
 from .tally import ScanTally
 
+#: Strips a chunk is split into, to learn how much counts vary from one stretch of rows to the next.
+_STRIPS = 8
+#: The most keys that a sample takes of a chunk; of more, it takes every n-th.
+_TAKEN = 1 << 13
+#: Standard errors that a bracket reaches to either side. With 4.5, one search in some thousands needs a second scan. A spread
+#: that is estimated from few unlike chunks is itself uncertain, hence the larger numbers for those.
+REACH = 4.5
+#: Shares of the keys beyond the pilot's highest at which bins of another width begin.
+_BEYOND = (2**40, 64, 8)
+_FEW = {2: 12.0, 3: 8.0, 4: 6.5}
+
+#: Keys that each occur this often in the pilot's sample are ties.
+_TIED = 16
+#: By this factor, the share of later scores above a threshold may differ from that of the first ones.
+_GENEROUS = 2.0
+
 Column = Annotated[Ints, OWN]
+#: The first and the last of some ranks of one budget, whose scores are needed.
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -64,17 +87,8 @@ class PilotSample(State):
 
     @property
     def n_scores(self) -> int:
-        """How many scores the sampled chunks hold."""
+        """Number of scores in the sampled chunks."""
         return int(self.strip_scores.sum())
-
-
-# The pilot's look at one chunk.
-
-
-#: Strips a chunk is split into, to learn how much counts vary from one stretch of rows to the next.
-_STRIPS = 8
-#: Keys taken of a chunk at most; of more, every n-th is.
-_TAKEN = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -90,16 +104,16 @@ def sample_chunk(slabs: Iterable[Array], labels: Array | None, number: int, plan
     """Return the sample of the chunk of a number."""
     n_rows, n_classes = plan.shapes[number]
     blocks = checked_slabs(slabs, plan.dtype, n_classes, np.empty(n_rows))
-    return sample_slabs(blocks, (n_rows, n_classes), number, plan.fraction)
+    return _sample_slabs(blocks, (n_rows, n_classes), number, plan.fraction)
 
 
 def sample_block(block: Array, number: int, fraction: float) -> PilotSample:
     """Return the sample of a block."""
-    return sample_slabs([block], (block.shape[0], block.shape[1]), number, fraction)
+    return _sample_slabs([block], (block.shape[0], block.shape[1]), number, fraction)
 
 
-def sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fraction: float) -> PilotSample:
-    """Return the sample of slabs that make one block: of each strip of its rows the top ``fraction``, thinned if many."""
+def _sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fraction: float) -> PilotSample:
+    """Return the sample of slabs that make one block: the top ``fraction`` of each strip of its rows, thinned if many."""
     n_rows, n_classes = shape
     bounds = np.linspace(0, n_rows, min(_STRIPS, n_rows) + 1).astype(np.int64)
     scores = np.diff(bounds) * n_classes
@@ -131,7 +145,7 @@ def sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fr
 
 
 def _lowest_and_top(values: Array, n_top: int) -> tuple[int, Ints]:
-    """Return the key of the lowest number, and those of the ``n_top`` highest, descending; NaN left out."""
+    """Return the key of the lowest number, and those of the ``n_top`` highest, descending, without NaN."""
     half = is_half(check_dtype(values.dtype))
     values = carrier(values)
     low = values.min()
@@ -145,34 +159,13 @@ def _lowest_and_top(values: Array, n_top: int) -> tuple[int, Ints]:
     return int(encode(values.min(keepdims=True))[0]), keys
 
 
-# Brackets: where the scan should look closely, guessed from the pilot or known from counts.
-
-
-#: Standard errors a pilot's bracket reaches to either side. Four and a half leave one search in
-#: some thousands a second scan; a spread estimated from few unlike chunks is itself uncertain,
-#: hence the larger numbers for those.
-REACH = 4.5
-#: Shares of the keys beyond the pilot's highest at which bins of another width begin.
-_BEYOND = (2**40, 64, 8)
-_FEW = {2: 12.0, 3: 8.0, 4: 6.5}
-
-#: Keys that each occur so many times in the pilot's sample are ties.
-_TIED = 16
-#: How many times more, or fewer, of what is to come may lie above a threshold than above the same key at first.
-_GENEROUS = 2.0
-
-
 def reach_of(n: int) -> float:
-    """Return how many standard errors a bracket reaches to either side where they are estimated from n chunks or bands."""
+    """Return the standard errors that a bracket reaches to either side, if these are estimated from n chunks or bands."""
     return _FEW.get(n, 5.0)
 
 
-#: The first and the last of some ranks: scores near all of them are wanted.
-Span = tuple[int, int]
-
-
 def plan_from_pilot(shape: ScanShape, sample: PilotSample, spans: Sequence[Span]) -> ScanPlan:
-    """Plan the first scan for the scores of some ranks: hold all that can matter, or only what is close to them."""
+    """Plan the first scan for the scores of some ranks: hold all scores from the lowest bracket up, or those in brackets."""
     ((floor, _),) = guess_brackets(sample, shape, [max(last for _, last in spans)])
     n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
     if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_held:
@@ -192,13 +185,13 @@ def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int) -> ScanPl
 
 
 def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int, highest: int) -> ScanPlan:
-    """Return the plan of a scan that holds what lies inside the brackets (keys, both ends in).
+    """Return the plan of a scan that holds the scores inside the brackets (keys, both ends included).
 
-    Brackets that overlap share what they hold: it is divided half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
+    Brackets that overlap are divided half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
     scores lie as far as known: they only place the bins.
     """
     top = key_range(shape.dtype)[1]
-    # Bins of their own for what lies beyond, finer near by: it may be close, far away, or all there is.
+    # Bins for scores beyond the highest known key, which may be close, far away, or all of them: finer close to it.
     beyond = {highest + 1 + (top - highest) // share for share in _BEYOND} if highest < top else set()
     brackets = [*brackets, *((key, key) for key in beyond if key <= top)]
     intervals = _disjoint(brackets)
@@ -220,7 +213,7 @@ def join_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return intervals from the top down that hold what the brackets hold, each about one of them."""
+    """Return disjoint intervals from the top down that cover the brackets, about one for each."""
     middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
     intervals: list[tuple[int, int]] = []
     for low, high in join_brackets(brackets):
@@ -230,7 +223,7 @@ def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _stored_between(sample: PilotSample, low: int, high: int) -> int:
-    """Return the weight of a bracket's keys in the sample; very many ties are counted together."""
+    """Return the weight of a bracket's keys in the sample; if they are ties, as if these were counted together."""
     mine = (sample.keys >= low) & (sample.keys <= high)
     n, n_distinct = int(mine.sum()), np.unique(sample.keys[mine]).size
     return int(sample.weights[mine].sum()) // (n // n_distinct if n >= _TIED * n_distinct else 1) if n else 0
@@ -256,7 +249,7 @@ def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) 
 
 
 def generous_brackets(sample: PilotSample, shares: Sequence[float], dtype: Dtype) -> list[tuple[int, int]]:
-    """Guess, for the score that a share of all scores reach, a bracket of keys; what is to come may be unlike the sample."""
+    """Guess, for the score that a share of all scores reach, a bracket of keys that allows for unlike scores to come."""
     cumulative = np.cumsum(sample.weights)
     thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
     low_end, high_end = key_range(dtype)
@@ -273,14 +266,14 @@ def generous_brackets(sample: PilotSample, shares: Sequence[float], dtype: Dtype
 
 
 def _tied(sample: PilotSample, key: int) -> tuple[int, int]:
-    """Return where the sample's keys begin, and end, that equal a key."""
+    """Return where the sample's keys that equal a key begin and end."""
     ascending = sample.keys[::-1]
     last, first = (int(np.searchsorted(ascending, key, side)) for side in ("left", "right"))
     return ascending.size - first, ascending.size - last
 
 
 def _without_crowd(sample: PilotSample, cumulative: Ints, low: int, target: float, margin: float) -> int:
-    """Return the low end of a bracket, or the next key if that suffices and very many are tied at the low end, such as zeros."""
+    """Return the low end of a bracket, or the next key if that suffices and the low end is very many ties, such as zeros."""
     first, last = _tied(sample, low)
     n_before = int(cumulative[first - 1]) if first else 0
     crowd = int(cumulative[last - 1]) - n_before if last > first else 0
@@ -297,8 +290,7 @@ def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int)
 def _margin(sample: PilotSample, n_before: int) -> float:
     """Return how far the fraction of scores above the sample's key number ``n_before`` may be off.
 
-    From the spread between strips of rows; where whole chunks differ by more than their strips
-    explain, from the spread between chunks.
+    It follows from the spread between strips of rows, or between chunks if these differ by more than their strips explain.
     """
     counts = np.bincount(sample.strips[:n_before], sample.weights[:n_before], sample.strip_scores.size)
     fraction = max(counts.sum(), 1) / sample.n_scores
@@ -308,8 +300,7 @@ def _margin(sample: PilotSample, n_before: int) -> float:
     n_chunks = int(chunk_of.max()) + 1
     by_chunk = _standard_error(np.bincount(chunk_of, counts), np.bincount(chunk_of, sample.strip_scores))
     margin = REACH * max(by_score, by_strip)
-    unlike = by_chunk > 1.5 * by_strip
-    return max(margin, reach_of(n_chunks) * by_chunk) if unlike else margin
+    return max(margin, reach_of(n_chunks) * by_chunk) if by_chunk > 1.5 * by_strip else margin
 
 
 def _standard_error(counts: Array, totals: Array) -> float:

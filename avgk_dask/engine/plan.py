@@ -1,4 +1,8 @@
-"""What a scan looks for: the same for every band."""
+"""The plan of a scan, which is the same for every band, and the waves that a checkpoint keeps of it.
+
+``ScanShape`` is common to all scans of a search: sizes, limits, and what is counted. ``ScanPlan`` adds the intervals of keys of one
+scan. A ``Wave`` is a plan with its bands, as a record; a script of waves lets another run read the same ones, or find them read.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +30,18 @@ class ScanShape:
     dtype: Dtype
     n_ranks: int
     n_chunks: int
-    #: Events a band may hold, and how many are expected to be held in all at most.
+    #: The most events that a band may hold, and that all bands may.
     max_events: int
     all_events: int
     tile_scores: int
-    #: Ranks whose scores are held, and the space of their histograms (0: hold all scores).
+    #: Ranks whose scores are held, and the bins of each rank's histogram (0: hold all scores).
     n_ranked: int = 0
     ranked_bins: int = 0
-    #: Whether to measure how far scores are from soft labels.
+    #: Whether to measure the distance of the scores from soft labels.
     with_distance: bool = False
     #: Bins that the zones share.
     n_bins: int = N_BINS
-    #: Keys of listed scores that may be held in all (0: hold events); and those that may be where each may be a row of its own.
+    #: Keys of listed scores that may be held in all (0: hold events), and if each may be a row of its own.
     max_held: int = 0
     max_apart: int = 0
     #: Bands (0: all are scanned at once), and rows of the largest.
@@ -48,12 +52,12 @@ class ScanShape:
     #: Bytes of a held key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
-    #: What rows are counted together by: "" nothing, "ranks" of their labels, "classes", which are labels and 0 for none
-    #: and each one higher, or "groups" that came with the labels.
+    #: The strata of rows: "" for none, "ranks" of their labels, "classes", which are 0 without a label and else the label
+    #: plus 1, or "groups" that came with the labels.
     strata: str = ""
-    #: Bytes of what is counted by groups.
+    #: Bytes of the counts by groups.
     strata_bytes: int = 0
-    #: Band and row of the samples that are looked at whole, as bytes: the same samples for any bands.
+    #: Band and row, as bytes, of the samples whose rows are looked at: the same samples for any bands.
     looked: bytes = b""
 
     def looked_in(self, band: int) -> Ints:
@@ -63,7 +67,7 @@ class ScanShape:
 
     @property
     def by_group(self) -> bool:
-        """Whether rows are counted together by classes or groups."""
+        """Whether rows are counted by classes or groups."""
         return self.strata in ("classes", "groups")
 
     @property
@@ -73,21 +77,16 @@ class ScanShape:
 
     @property
     def sum_bytes(self) -> int:
-        """Bytes of the rows or events, and of the ranked scores, that may come together."""
+        """Bytes of the rows or events, and of the ranked scores, of all bands together."""
         rows = self.max_held * self.key_bytes + (ROW_BYTES * self.n_samples if self.max_held else 0)
         events = self.all_events * self.event_bytes
         ranked = 0 if self.ranked_bins else self.n_samples * self.n_ranked * self.key_bytes
         return min(max(rows, events), self.n_scores * self.event_bytes) + ranked
 
     @property
-    def histogram_bytes(self) -> int:
-        """Bytes of the histograms of ranked scores."""
-        return self.n_ranked * self.ranked_bins * BIN_BYTES
-
-    @property
     def state_bytes(self) -> int:
-        """Bytes that a state may have however few rows it is of."""
-        return self.histogram_bytes + self.strata_bytes
+        """Bytes of a state that do not depend on its rows: histograms of ranked scores, and counts by groups."""
+        return self.n_ranked * self.ranked_bins * BIN_BYTES + self.strata_bytes
 
     @property
     def band_unit(self) -> int:
@@ -97,17 +96,17 @@ class ScanShape:
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What one scan looks for.
+    """The plan of one scan.
 
-    The intervals of ``zones`` are expected to hold the thresholds, each one or more. Scores below the last
-    interval are not listed, only sampled, in bins of ``2**sample_shift`` keys from ``sample_base`` up.
+    The intervals of ``zones`` are expected to hold the thresholds. Scores below the last interval are not listed, only sampled,
+    in bins of ``2**sample_shift`` keys from ``sample_base`` up.
     """
 
     shape: ScanShape
     zones: ZoneTable
     sample_base: int
     sample_shift: int
-    #: The highest key there is, as far as known.
+    #: The highest key, as far as known.
     highest: int
     #: Events that the intervals are expected to hold in all.
     expected_events: float = 0.0
@@ -120,9 +119,6 @@ class ScanPlan:
     def floor(self) -> int:
         """The lowest key that is listed."""
         return int(self.zones.floors[-1])
-
-
-# Scripts: the waves of a scan as they were read, so that another run reads the same ones, or finds them read.
 
 
 @dataclass(frozen=True)
@@ -146,8 +142,8 @@ class Wave(Record):
     @classmethod
     def of(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
         """Return the wave that reads some bands by a plan."""
-        told = {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
-        zones, shape = plan.zones, asdict(plan.shape) | told
+        zones = plan.zones
+        shape = asdict(plan.shape) | {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
         return cls(
             np.asarray(bands, np.int64),
             json.dumps(shape, sort_keys=True),
@@ -168,19 +164,17 @@ class Wave(Record):
         """The plan of the wave."""
         starts, table_shift = self.starts.astype(np.int32), np.uint64(self.table_shift)
         zones = ZoneTable(self.floors, self.shifts.view(np.uint64), starts, table_shift, self.n_bins)
-        where = self.sample_base, self.sample_shift, self.highest
-        return ScanPlan(self._shape(), zones, *where, self.expected_events, self.with_rows)
-
-    def _shape(self) -> ScanShape:
-        told = json.loads(self.shape)
-        return ScanShape(**told | {"dtype": np.dtype(told["dtype"]), "looked": bytes.fromhex(told["looked"])})
+        values = json.loads(self.shape)
+        shape = ScanShape(**values | {"dtype": np.dtype(values["dtype"]), "looked": bytes.fromhex(values["looked"])})
+        sample = self.sample_base, self.sample_shift
+        return ScanPlan(shape, zones, *sample, self.highest, self.expected_events, self.with_rows)
 
 
 Script = tuple[Wave, ...]
 
 
 def fitting_script(script: Script, shape: ScanShape) -> Script:
-    """Return a script if it finds what a search of some shape has to find, and reads bands that there are; else an empty one."""
+    """Return a script if it serves a search of some shape and reads bands that exist; else an empty one."""
     numbers = np.concatenate([np.zeros(0, np.int64), *(wave.bands for wave in script)])
     if not script or numbers.size != np.unique(numbers).size or not 0 <= numbers.min() <= numbers.max() < shape.n_bands:
         return ()
@@ -191,22 +185,23 @@ def fitting_script(script: Script, shape: ScanShape) -> Script:
 
 def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
     """Return another shape with the samples and bands of a shape."""
-    size = {name: getattr(shape, name) for name in ("n_samples", "n_chunks", "n_bands", "looked")}
-    return replace(other, **size)
+    return replace(
+        other, n_samples=shape.n_samples, n_chunks=shape.n_chunks, n_bands=shape.n_bands, looked=shape.looked
+    )
 
 
 def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
-    """Return a shape with as many ranks as another has, which may be more; None where the other finds less, or something else."""
+    """Return a shape with the ranks of another, which may be more; None if the other finds less, or something else."""
     same = ("n_classes", "dtype", "with_distance", "ranked_bins", "strata")
     if any(getattr(shape, name) != getattr(other, name) for name in same):
         return None
     if other.n_ranks < shape.n_ranks or other.n_ranked < shape.n_ranked or bool(other.n_ranked) != bool(shape.n_ranked):
         return None
-    if other.n_ranked != shape.n_ranked and shape.ranked_bins:  # their number tells how many bins each has
+    if other.n_ranked != shape.n_ranked and shape.ranked_bins:  # the bins of each depend on their number
         return None
     return replace(shape, n_ranks=other.n_ranks, n_ranked=other.n_ranked)
 
 
 def grown_plan(plan: ScanPlan, shape: ScanShape) -> ScanPlan:
-    """Return the plan of a wave for the samples and bands of a shape; what states must have in common stays."""
+    """Return the plan of a wave for the samples and bands of a shape; all else that states must share stays."""
     return replace(plan, shape=_as_large_as(shape, plan.shape))

@@ -48,7 +48,7 @@ class Progress:
             return
         self.phase = ""
         self.stage, self.unit, self.n_done, self.total = stage, unit, 0, total or 0
-        self._begun()
+        self._show_stage()
 
     def advance(self, n: int) -> None:
         """Report that ``n`` more units are done."""
@@ -58,7 +58,7 @@ class Progress:
         """Enter a phase, until a stage or another phase begins; the empty one goes back to the stage."""
         if phase != self.phase:
             self.phase = phase
-            self._entered()
+            self._show_phase()
 
     def look(self) -> float:
         """Show what is due by now; return the seconds until more may be."""
@@ -84,9 +84,9 @@ class Progress:
     def close(self) -> None:
         """End."""
 
-    def _begun(self) -> None: ...
+    def _show_stage(self) -> None: ...
 
-    def _entered(self) -> None: ...
+    def _show_phase(self) -> None: ...
 
 
 #: The progress of the calls under way, the innermost last. Tasks run in other threads and report their phases to it.
@@ -145,7 +145,7 @@ class LogLines(Progress):
         super().__init__()
         self._last = time.monotonic()
 
-    def _begun(self) -> None:
+    def _show_stage(self) -> None:
         self._start = time.monotonic()
 
     def advance(self, n: int) -> None:  # noqa: D102
@@ -198,7 +198,7 @@ class Bar(Progress):
         super().__init__()
         self._bar: Any = None
 
-    def _begun(self) -> None:
+    def _show_stage(self) -> None:
         shown = {"unit": self.unit, "unit_scale": self.unit == "B"}
         if self._bar is None:
             self._bar = new_bar(desc=f"avgk {self.stage}", total=self.total or None, **shown)
@@ -210,7 +210,7 @@ class Bar(Progress):
         self._bar.set_description(f"avgk {self.stage}", refresh=False)
         self._bar.reset(total=self.total or None)
 
-    def _entered(self) -> None:
+    def _show_phase(self) -> None:
         if self._bar is None:
             self._bar = new_bar(desc=f"avgk {self.phase}", bar_format="{desc}")
             return
@@ -220,7 +220,7 @@ class Bar(Progress):
         self._bar.refresh()
 
     def _describe(self) -> None:
-        """Let the bar show the phase, or else the stage; nothing where there is neither."""
+        """Let the bar show the phase, or else the stage, or nothing if there is neither."""
         is_counted = bool(self.stage and not self.phase)
         self._bar.bar_format = None if is_counted else "{desc}"
         named = f"avgk {self.stage}: " if is_counted else f"avgk {self.phase}" if self.phase else ""
@@ -258,7 +258,7 @@ class Bar(Progress):
 class StatusLine(Progress):
     """Phases alone, on one line of a terminal that is empty again when they end: for work before and after bars."""
 
-    def _entered(self) -> None:
+    def _show_phase(self) -> None:
         self._draw(f"avgk {self.phase}" if self.phase else "")
 
     def _draw(self, text: str) -> None:
@@ -274,7 +274,7 @@ class StatusLine(Progress):
             yield
         finally:
             if self.phase:
-                self._entered()
+                self._show_phase()
 
     def close(self) -> None:  # noqa: D102
         self.enter("")

@@ -1,4 +1,8 @@
-"""A histogram of order keys that is exact while it fits, and coarsens by a rule that no order of merging can change."""
+"""The scores that hold each rank, over all rows: for straddle strengths and everything else that depends on ranks k and k + 1.
+
+``RankedTally`` holds their keys, or a ``KeyHistogram`` for each rank if they would be too many. Such a histogram is exact while it
+fits, and coarsens by a rule that no order of merging can change.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,10 @@ from ..records import EACH, MOST, OWN, Merging, State
 #: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
 #: a double has 2 * 2047 of those.
 LEAST_BINS = 4096
+#: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
+MOST_FUSED = 64
+#: Bytes of a bin of a ``KeyHistogram``.
+BIN_BYTES = 32
 #: Sums of offsets are held in two halves, so that 2**37 keys of one bin cannot overflow them.
 _LOW_BITS = 26
 
@@ -25,10 +33,10 @@ _LOW_BITS = 26
 class KeyHistogram(State):
     """A multiset of keys in bins of ``2**shift``, with the exact sum of the keys in each bin.
 
-    The shift is the least with which the distinct bins number at most ``most_bins``. Keys added later
-    can only raise it, so any grouping and order of merging ends at the same shift and the same bins.
-    With shift 0 nothing is lost. ``most_bins`` is at least 2: keys of both signs never join. With a ``most_bins`` of at least ``LEAST_BINS`` a bin of floats lies within
-    one power of two, so that sums of keys give sums of values.
+    The shift is the least with which there are at most ``most_bins`` distinct bins. Keys added later can only raise it, so any
+    grouping and order of merging ends at the same shift and the same bins. With shift 0 nothing is lost. ``most_bins`` is at
+    least 2, since keys of both signs never join. If it is at least ``LEAST_BINS``, a bin of floats is within one power of two,
+    so that sums of keys give sums of values.
     """
 
     most_bins: Annotated[int, OWN]
@@ -47,7 +55,7 @@ class KeyHistogram(State):
 
     @classmethod
     def from_keys(cls, keys: Array, most_bins: int) -> Self:
-        """Return the histogram of some keys (not none)."""
+        """Return the histogram of one key or more."""
         ordered = np.sort(keys)
         single = np.zeros(0, np.int64), np.zeros((3, 0), np.int64)
         return cls._of_bins(most_bins, 0, ordered, *single, int(ordered[0]), int(ordered[-1]))
@@ -78,9 +86,9 @@ class KeyHistogram(State):
     def _of_bins(
         cls, most_bins: int, shift: int, bins: Array, order: Ints, sums: Ints, lowest: int, highest: int
     ) -> Self:
-        """Return the histogram of ascending bins, equal ones joined, with the least shift that fits the most_bins.
+        """Return the histogram of ascending bins, equal ones joined, with the least shift that gives at most ``most_bins``.
 
-        The sums of a bin are at its index in ``order``; none stand for one key each.
+        The sums of a bin are at its index in ``order``; without any, each bin is one key.
         """
         # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
         n_apart = np.zeros(65, np.int64)
@@ -117,30 +125,21 @@ def _joined(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, mo
     return new_bins[:n], new_sums[:, :n]
 
 
-# The ranked scores: for every rank, the scores that hold it, over all rows.
-
-
-#: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
-MOST_FUSED = 64
-#: Bytes of a bin of a ``KeyHistogram``.
-BIN_BYTES = 32
-
-
-def _beside(parts: list[Array]) -> Array:
+def _joined_columns(parts: list[Array]) -> Array:
     filled = [part for part in parts if part.size]
     return filled[0] if len(filled) == 1 else np.concatenate(filled, axis=1) if filled else parts[0]
 
 
 #: Arrays of ranks x rows: side by side.
-_COLUMNS = Merging(_beside, lambda keys: keys[:, :0])
+_COLUMNS = Merging(_joined_columns, lambda keys: keys[:, :0])
 
 
 @dataclass(frozen=True)
 class RankedTally(State):
-    """The keys of each rank: all of them, or where they would be too many a histogram for each rank.
+    """The keys of each rank: all of them, or a histogram for each rank if they would be too many.
 
-    Also then keys are held as they are, while they take less than histograms would: the histogram of all is the same
-    whenever they enter it. ``keys`` is ranks x rows. NaN is the smallest integer of its dtype.
+    Even then keys are held while they take less memory than histograms would: the histogram of all is the same whenever they
+    enter it. ``keys`` is ranks x rows. NaN is the smallest integer of its dtype.
     """
 
     keys: Annotated[Array, _COLUMNS]
@@ -155,7 +154,7 @@ class RankedTally(State):
 
     @classmethod
     def from_rows(cls, scores: Array, dtype: Dtype, n_bins: int) -> RankedTally:
-        """Return the tally of rows of descending carrier values; ``n_bins`` is the number of bins of each histogram, 0 for none."""
+        """Return the tally of rows of descending carrier values, with ``n_bins`` bins in each histogram, 0 for none."""
         return cls(np.ascontiguousarray(narrow_keys(scores, dtype).T), (), n_bins)
 
     @property
@@ -168,7 +167,7 @@ class RankedTally(State):
         return replace(self, keys=self.keys[:n_ranks], histograms=self.histograms[:n_ranks])
 
     def settled(self) -> Self:
-        """Return the same in histograms, where those are smaller."""
+        """Return the same in histograms if these are smaller."""
         in_bins = self.n_bins > 0 and self.keys.nbytes > len(self.keys) * self.n_bins * BIN_BYTES
         return self.binned() if in_bins else self
 
@@ -183,7 +182,7 @@ class RankedTally(State):
 
 
 def narrow_keys(scores: Array, dtype: Dtype) -> Array:
-    """Return the order keys of carrier values in 32 bits where those suffice; NaN is the smallest integer."""
+    """Return the order keys of carrier values, in 32 bits if these suffice; NaN is the smallest integer."""
     bits, magnitude = carrier_bits(scores)
     narrow = narrow_dtype(dtype)
     if magnitude:
@@ -202,7 +201,7 @@ def narrow_dtype(dtype: Dtype) -> Dtype:
 
 
 def missing_key(dtype: Dtype) -> int:
-    """Return what stands for NaN among the narrow keys of a floating-point dtype: the smallest integer."""
+    """Return the narrow key of NaN of a floating-point dtype: the smallest integer."""
     return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 
 

@@ -1,7 +1,8 @@
 """Held rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
 
-The simplest that can be held, and the fastest while it fits: one key for each listed score. Where it would
-be too much, a scan holds only what lies close to the thresholds (``held_events``).
+They are the simplest thing to hold, and the fastest while it fits: one key for each listed score. If they do not fit, a scan
+holds only the events close to the thresholds (``events``). ``select_from_rows`` settles budgets: the keys near their brackets give
+the thresholds, and one pass over the rows, on several threads, counts all sets.
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ from .ties import Selection, extreme_weights, trimmed_cells
 
 #: Stretches of keys in a table of brackets; the last one is never wanted.
 _STRETCHES = 1 << 14
+#: Rows that a thread takes at a time.
+_STRETCH_ROWS = 1 << 14
+_ALL = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class HeldRows(Record):
-    """The listed keys of some rows of a band in row-major order, how many each row has, and its label's index among them."""
+    """The listed keys of some rows of a band in row-major order, their number in each row, and the label's index among them."""
 
     band: int
     keys: Array
     lengths: NDArray[np.int32]
-    #: -1 where the label is not listed, or there is none.
+    #: -1 if the label is not listed, or if there is none.
     label_indices: NDArray[np.int32]
     #: The stratum of each row.
     strata: Array
 
     def label_keys(self) -> Array:
-        """Return the keys of the labels that are listed."""
+        """Return the keys of the listed labels."""
         listed = self.label_indices >= 0
         places = (np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]
         return np.asarray(self.keys[places])
@@ -56,7 +60,7 @@ class HeldRows(Record):
 
 @dataclass(frozen=True)
 class BracketTable:
-    """BracketTable of keys as a table: which stretches of ``2**shift`` keys from ``base`` up they touch."""
+    """Brackets of keys as a table: which stretches of ``2**shift`` keys from ``base`` up they touch."""
 
     base: int
     shift: int
@@ -64,7 +68,7 @@ class BracketTable:
 
     @classmethod
     def table(cls, brackets: Sequence[tuple[int, int]]) -> BracketTable:
-        """Return the table of brackets (keys, both ends in)."""
+        """Return the table of brackets (keys, both ends included)."""
         base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
         shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
         wanted = np.zeros(_STRETCHES, np.uint8)
@@ -86,7 +90,7 @@ _WIDEST = Merging(_add_wide, lambda table: table[:, :0])
 
 @dataclass(frozen=True)
 class SetCounts(State):
-    """For each budget: the sets by cell, and the sums of each stratum; and the labels in each zone."""
+    """For each budget, the sets by cell and the sums of each stratum; and the labels in each zone."""
 
     cells: Annotated[Array, _WIDEST]
     hits: Counts
@@ -102,24 +106,14 @@ class SetCounts(State):
         sums = np.zeros((2, names.size, n), np.int64)
         mine = np.split(strata, np.cumsum([part.lengths.size for part in parts])[:-1])
         for part, left, of_rows in zip(parts, ties, mine, strict=True):
-            count_sets(
-                part.keys, part.lengths, part.label_indices, zones.arrays(), thresholds, left.copy(),
-                cells, hits, of_rows, *sums,
-            )  # fmt: skip
+            rows, by_stratum = (part.keys, part.lengths, part.label_indices), (of_rows, *sums)
+            count_sets(rows, zones.arrays(), thresholds, left.copy(), cells, hits, by_stratum)
         return cls(cells, hits, StrataSums(names, *sums))
 
 
-# Settling budgets from held rows: their thresholds from the keys near by, then all sets in one pass over the rows.
-
-
-#: Rows that make a stretch.
-_STRETCH_ROWS = 1 << 14
-_ALL = np.iinfo(np.int64).max
-
-
 @dataclass(frozen=True)
-class Bracketed:
-    """A budget whose threshold is the score of some rank among the keys from ``low`` to ``high``, with the count above."""
+class ThresholdBracket:
+    """A budget whose threshold is the score of a rank among the keys from ``low`` to ``high``; ``n_above`` scores are higher."""
 
     budget: int
     low: int
@@ -130,7 +124,7 @@ class Bracketed:
 
 @dataclass(frozen=True)
 class SettledKey:
-    """A budget's threshold, and how many scores are above and at it."""
+    """A budget's threshold, and the numbers of scores above and at it."""
 
     budget: int
     key: int
@@ -139,46 +133,41 @@ class SettledKey:
 
     @property
     def n_kept(self) -> int:
-        """How many ties are kept."""
+        """Number of ties that are kept."""
         return min(self.budget - self.n_above, self.n_ties)
 
 
 def select_from_rows(
-    parts: Sequence[HeldRows], brackets: Sequence[Bracketed], windows: Sequence[Bracketed] = ()
+    parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket], windows: Sequence[ThresholdBracket] = ()
 ) -> tuple[list[Selection], list[Fraction]]:
-    """Return the outcome of each budget; and of others the mean label weight that so many scores have."""
-    rows = _Rows.gather(parts, [*brackets, *windows])
-    found = rows.select([rows.threshold(bracket) for bracket in brackets]) if brackets else []
-    return found, rows.expected_weights([rows.threshold(bracket) for bracket in windows])
+    """Return the outcome of each budget, and for each window the mean label weight of its highest scores."""
+    rows = _AllRows.gather(parts, [*brackets, *windows])
+    selections = rows.select([rows.threshold(bracket) for bracket in brackets]) if brackets else []
+    return selections, rows.expected_weights([rows.threshold(bracket) for bracket in windows])
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """All held rows in row-major order, in stretches long enough for a thread each, with the keys of each part near the thresholds."""
+class _AllRows:
+    """All held rows in row-major order, in stretches for a thread each, with the keys of each part near the thresholds."""
 
-    parts: list[HeldRows]
+    parts: Sequence[HeldRows]
     stretches: list[slice]
     near: Sequence[Array]
     all_near: Array
 
     @classmethod
-    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[Bracketed]) -> _Rows:
-        """Look for the keys inside the brackets."""
-        ordered = list(parts)
-        stretch_of = np.cumsum([part.lengths.size for part in ordered]) // _STRETCH_ROWS
-        edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(ordered)]
+    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket]) -> _AllRows:
+        """Collect the keys inside the brackets."""
+        stretch_of = np.cumsum([part.lengths.size for part in parts]) // _STRETCH_ROWS
+        edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(parts)]
         stretches = [slice(*ends) for ends in pairwise(edges)]
         table = BracketTable.table([(b.low, b.high) for b in brackets])
-
-        def look(stretch: slice) -> list[Array]:
-            return [part.near(table) for part in ordered[stretch]]
-
-        near = list(chain.from_iterable(in_threads(look, stretches)))
+        near = list(chain(*in_threads(lambda stretch: [part.near(table) for part in parts[stretch]], stretches)))
         all_near = np.concatenate(near)
         all_near.sort()
-        return cls(ordered, stretches, near, all_near)
+        return cls(parts, stretches, near, all_near)
 
-    def threshold(self, b: Bracketed) -> SettledKey:
+    def threshold(self, b: ThresholdBracket) -> SettledKey:
         """Find a budget's threshold."""
         last = int(_span(self.all_near, b.low, b.high)[1])
         key = int(self.all_near[last - b.rank])
@@ -199,28 +188,30 @@ class _Rows:
             return SetCounts.count(self.parts[stretch], zones, intervals, ties[stretch])
 
         counts = SetCounts.merge(in_threads(count, self.stretches))
-        above, at = np.cumsum(counts.hits)[0::2], counts.hits[1::2]
-        cells = counts.cells.astype(np.int64)
-        found = {
-            i: _selection(t, trimmed_cells(cells[b]), (above[j], at[j]), cuts.get(b), counts.strata.columns([b]))
-            for b, (i, t, j) in enumerate(zip(order, ordered, intervals, strict=True))
-        }
-        return [found[i] for i in range(len(thresholds))]
+        above, at = np.cumsum(counts.hits)[0::2].tolist(), counts.hits[1::2].tolist()
+        selections = {}
+        for b, (i, t, j) in enumerate(zip(order, ordered, intervals.tolist(), strict=True)):
+            cells = trimmed_cells(counts.cells[b].astype(np.int64))
+            numbers = t.budget, t.key, t.n_above, t.n_ties, t.n_kept, cells
+            weight, n_at = Fraction(int(cells[1::2].sum())), Fraction(at[j])
+            extremes, strata = extreme_weights(t.n_ties, t.n_kept, n_at), counts.strata.columns([b])
+            selections[i] = Selection(*numbers, weight, cuts.get(b), Fraction(above[j]), n_at, extremes, strata)
+        return [selections[i] for i in range(len(thresholds))]
 
     def expected_weights(self, thresholds: Sequence[SettledKey]) -> list[Fraction]:
         """Return the mean number of labels above each threshold and among its kept ties, over all ways to keep ties."""
         if not thresholds:
             return []
         labels = np.concatenate([part.label_keys() for part in self.parts])
-        found = []
+        weights = []
         for t in thresholds:
             key = labels.dtype.type(t.key)  # else NumPy would convert all the labels
             above, at = int(np.count_nonzero(labels > key)), int(np.count_nonzero(labels == key))
-            found.append(above + Fraction(at * t.n_kept, t.n_ties))
-        return found
+            weights.append(above + Fraction(at * t.n_kept, t.n_ties))
+        return weights
 
     def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
-        """Return how many ties each part takes at each threshold, and where the kept ones end."""
+        """Return the number of ties that each part keeps at each threshold, and where the kept ones end."""
         whole = np.array([_ALL if t.n_kept == t.n_ties else 0 for t in thresholds], np.int64)
         shares = np.tile(whole, (len(self.parts), 1))
         cut = [j for j, t in enumerate(thresholds) if 0 < t.n_kept < t.n_ties]
@@ -240,24 +231,3 @@ def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
     """Return where the keys from ``low`` to ``high`` begin and end among ascending ones."""
     low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # else NumPy would convert all the keys
     return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")
-
-
-def _selection(
-    threshold: SettledKey, cells: Ints, hits: tuple[int, int], cut: Cut | None, strata: StrataSums
-) -> Selection:
-    above, at = (Fraction(int(n)) for n in hits)
-    n_kept = threshold.n_kept
-    return Selection(
-        threshold.budget,
-        threshold.key,
-        threshold.n_above,
-        threshold.n_ties,
-        n_kept,
-        cells,
-        Fraction(int(cells[1::2].sum())),
-        cut,
-        above,
-        at,
-        extreme_weights(threshold.n_ties, n_kept, at),
-        strata,
-    )

@@ -53,11 +53,11 @@ class _ReadCount:
     #: Whether scores were read since the last read ended.
     has_begun: bool = False
 
-    def add(self, what: Pass, has_read: bool) -> None:
+    def add(self, pass_: Pass, has_read: bool) -> None:
         """Count a pass, of which scores were read or all was kept."""
-        if what.is_wave or what.ends_read:
+        if pass_.is_wave or pass_.ends_read:
             self.has_begun |= has_read
-        if what.ends_read:
+        if pass_.ends_read:
             self.n, self.has_begun = self.n + self.has_begun, False
 
 
@@ -86,35 +86,35 @@ class Run:
         """Return the run over another source; the reads of both are counted together."""
         return replace(self, source=source, nan_policy=nan_policy or self.nan_policy)
 
-    def read(self, what: Pass) -> Any:
+    def read(self, pass_: Pass) -> Any:
         """Read a pass and return its state; refuse data that the scores or labels must not contain."""
-        check_pass_memory(self.source, what)
+        check_pass_memory(self.source, pass_)
         kept = state = None
-        if self.checkpoint is not None and (kept := self.checkpoint.of_pass(self.source, what)) is not None:
-            self.checkpoint.note(what)
+        if self.checkpoint is not None and (kept := self.checkpoint.of_pass(self.source, pass_)) is not None:
+            self.checkpoint.note(pass_)
             state = kept.load()
         if state is not None:
             has_read = False
-            self.compute([], what.name, Reads(self.source, what))  # for progress
+            self.compute([], pass_.name, Reads(self.source, pass_))  # for progress
         else:
             with self.source.reader.reading():
-                task, reads = pass_task(self.source, what, kept)
-                (state,) = self.compute([task], what.name, reads)
+                task, reads = pass_task(self.source, pass_, kept)
+                (state,) = self.compute([task], pass_.name, reads)
             has_read = kept is None or state.n_readers > 0
             if kept is not None:
                 (state,) = state.state
                 kept.save(state)
-        self._check(state, what)
-        self._count.add(what, has_read)
+        self._check(state, pass_)
+        self._count.add(pass_, has_read)
         return state
 
-    def _check(self, state: State, what: Pass) -> None:
+    def _check(self, state: State, pass_: Pass) -> None:
         if isinstance(state, Several):
             for part in state.parts:
-                self._check(part, what)
+                self._check(part, pass_)
         if isinstance(state, CheckedTally):
             refuse_bad_data(state, self.source, self.nan_policy)
-            bounds, bands = self.source.rows, what.bands
+            bounds, bands = self.source.rows, pass_.bands
             n_rows = self.source.shape[0] if bands is None else sum(bounds[b + 1] - bounds[b] for b in bands)
             if state.n_rows != n_rows:
                 raise ScoresError(
@@ -125,13 +125,13 @@ class Run:
 
 def drive(search: AnySearch, run: Run) -> AnySearch:
     """Read the passes that a search needs, until it knows the answer."""
-    while (what := search.next_pass()) is not None:
-        state = run.read(what)
-        if what.is_wave:  # the memory of its tasks is not needed any more
+    while (pass_ := search.next_pass()) is not None:
+        state = run.read(pass_)
+        if pass_.is_wave:  # the memory of its tasks is not needed any more
             give_back_memory()
         search = search.advance(state)
         del state
-        if what.is_wave:
+        if pass_.is_wave:
             give_back_memory()
     return search
 
@@ -196,7 +196,7 @@ def computing(progress: bool | None) -> Iterator[Compute]:
                 shown.begin(name, "task", len(tasks))
             else:
                 shares = reads.shares
-                shown.begin(name, "B", reads.total, reads.what.is_wave)
+                shown.begin(name, "B", reads.total, reads.pass_.is_wave)
             if not tasks:
                 shown.advance(0 if reads is None else reads.n_bytes)
                 return []

@@ -50,7 +50,7 @@ def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
 
 
 def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
-    """Read one band, given as blocks along the classes, and tally it.
+    """Read one band in blocks along the classes, and return its tally.
 
     ``labels`` is one integer per row, or the soft labels of all classes, or None.
     """
@@ -292,8 +292,7 @@ class _BandScan:
         zones, counted, most = self.plan.zones, self.counted, self.plan.shape.max_events
         if counted.n_stored <= most:
             return
-        stored = np.concatenate([counted.keys, counted.weight_keys, counted.stratum_keys])
-        crowd = np.bincount(intervals_of(zones.floors, stored), minlength=zones.n_intervals)
+        crowd = counted.stored_by_interval(zones.floors)
         # One key has as many entries as there are set sizes and strata: always held.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
@@ -310,7 +309,7 @@ class _BandScan:
         above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
         label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
         cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
-        strata = self.strata[: len(above)]  # none where rows are held: their sets are not known yet
+        strata = self.strata[: len(above)]  # none if rows are held: their sets are not known yet
         sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
         n_taken, step = sampled(n_rows, shape.n_classes)
         in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)

@@ -24,7 +24,7 @@ from ..kernels.zones import N_BINS, ZoneTable
 from .events import EventTally, HeldEvents, IntervalEvents
 from .pilot import PilotSample, Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
 from .plan import ScanPlan, ScanShape, Script, adopted_shape, fitting_script, grown_plan
-from .rows import Bracketed, select_from_rows
+from .rows import ThresholdBracket, select_from_rows
 from .scan import scan_band
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
@@ -89,7 +89,7 @@ def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[i
 
 
 @dataclass(frozen=True)
-class Located:
+class ThresholdInterval:
     """A budget whose threshold is the score of a rank in interval j, between two keys, with the scores above the interval."""
 
     j: int
@@ -104,7 +104,7 @@ class Located:
         return weight + tally.weight_above[self.j] if len(tally.weight_above) else weight
 
 
-def expected_weight(evidence: Evidence, at: Located) -> Fraction:
+def expected_weight(evidence: Evidence, at: ThresholdInterval) -> Fraction:
     """Return the label weight of a budget's highest scores, averaged over all ways to keep ties."""
     events = evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
@@ -114,23 +114,23 @@ def expected_weight(evidence: Evidence, at: Located) -> Fraction:
     return at.weight_before(evidence.tally) + weight_above + Fraction(n_kept, n_ties) * tie_weight
 
 
-def select_from_events(evidence: Evidence, at: Located) -> Selection:
+def select_from_events(evidence: Evidence, at: ThresholdInterval) -> Selection:
     """Read a budget's outcome off the events of the interval that provably holds its threshold."""
     tally, budget, events = evidence.tally, at.budget, evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
-    taken = events.take(key, budget - at.n_before, evidence.plan.shape.n_classes)
-    n_above, n_ties = at.n_before + taken.n_above, taken.n_ties
+    gains = events.take(key, budget - at.n_before, evidence.plan.shape.n_classes)
+    n_above, n_ties = at.n_before + gains.n_above, gains.n_ties
     n_kept = min(budget - n_above, n_ties)
     soft = len(tally.weight_above) > 0
-    above = at.weight_before(tally) + taken.weight_above
-    weight, tie_weight = above + taken.weight_kept, taken.weight_ties
+    above = at.weight_before(tally) + gains.weight_above
+    weight, tie_weight = above + gains.weight_kept, gains.weight_ties
     extremes = None
-    if not soft or taken.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
-        extremes = extreme_weights(n_ties, n_kept, tie_weight, taken.tie_weights if soft else None)
-    cells = changed_cells(base_cells(tally, at.j), taken.changes)
-    strata = StrataSums.merge([tally.strata.columns([at.j]), taken.strata])
+    if not soft or gains.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
+        extremes = extreme_weights(n_ties, n_kept, tie_weight, gains.tie_weights if soft else None)
+    cells = changed_cells(base_cells(tally, at.j), gains.changes)
+    strata = StrataSums.merge([tally.strata.columns([at.j]), gains.strata])
     counts = n_above, n_ties, n_kept, cells
-    return Selection(budget, key, *counts, weight, taken.cut, above, tie_weight, extremes, strata)
+    return Selection(budget, key, *counts, weight, gains.cut, above, tie_weight, extremes, strata)
 
 
 def select_nan(tally: ScanTally, budget: int) -> Selection:
@@ -326,11 +326,11 @@ class ThresholdSearch:
         """Return the outcomes of budgets and the weights of windows that a scan proves, and brackets for the others."""
         settled: dict[int, Selection | Fraction] = {}
         again: dict[int, tuple[int, int]] = {}
-        rows: dict[int, Bracketed] = {}
+        rows: dict[int, ThresholdBracket] = {}
         n, tally = len(self.budgets), evidence.tally
         for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window after its budget: they share events
             outcome = self._settle(evidence, (*self.budgets, *self.windows)[i], i >= n)
-            if isinstance(outcome, Bracketed):
+            if isinstance(outcome, ThresholdBracket):
                 rows[i] = outcome
             elif isinstance(outcome, tuple):
                 again[i] = outcome
@@ -371,23 +371,25 @@ class ThresholdSearch:
 
     def _settle(
         self, evidence: Evidence, budget: int, is_window: bool
-    ) -> Selection | Fraction | Bracketed | tuple[int, int]:
+    ) -> Selection | Fraction | ThresholdBracket | tuple[int, int]:
         """Return the outcome for a budget, or for a window the label weight of its highest scores.
 
-        From held rows both follow later, from where the threshold is ``Bracketed``. If the scan does not prove where it is,
+        From held rows both follow later, from where the threshold is ``ThresholdBracket``. If the scan does not prove where it is,
         return the bracket that must be scanned.
         """
         rank = min(budget + 1, self.shape.n_scores - evidence.tally.n_nan)
         if rank == 0:
             return Fraction(0) if is_window else select_nan(evidence.tally, budget)
         place = self._locate(evidence, budget, rank)
-        if not isinstance(place, Located):
+        if not isinstance(place, ThresholdInterval):
             return place
         if is_window:
             return expected_weight(evidence, place)
         return self._with_nan(select_from_events(evidence, place), evidence.tally)
 
-    def _locate(self, evidence: Evidence, budget: int, rank: int) -> Located | Bracketed | tuple[int, int]:
+    def _locate(
+        self, evidence: Evidence, budget: int, rank: int
+    ) -> ThresholdInterval | ThresholdBracket | tuple[int, int]:
         """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be scanned."""
         tally, plan = evidence.tally, evidence.plan
         by_zone = evidence.by_zone
@@ -399,9 +401,9 @@ class ThresholdSearch:
         n_before = int(by_zone[zone - 1]) if zone else 0
         low, high, n_higher = narrowest_bin(evidence, zone, rank - n_before, key_range(self.shape.dtype)[1])
         if plan.with_rows and not tally.dropped.any():
-            return Bracketed(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
+            return ThresholdBracket(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
-            return Located(zone // 2, budget, n_before, rank - n_before, (low, high))
+            return ThresholdInterval(zone // 2, budget, n_before, rank - n_before, (low, high))
         return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
 

@@ -1,4 +1,8 @@
-"""Distinct rows of columns of integers, and sums over equal ones."""
+"""Strata: rows that are counted together, such as those of a class or a cluster, or whose labels have the same rank.
+
+``distinct`` and ``add_up`` find equal rows in columns of integers and add up their amounts; ``StrataSums`` and ``StrataRanks`` are
+sums of set sizes, label hits and label ranks by stratum.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,16 @@ from ..arrays import Array, Ints
 from ..kernels.dispatch import add_strata
 from ..records import JOINED, State
 
+#: Up to this number, all strata have an entry; of more, only those that occur.
+_FEW = 1 << 12
+
+Column = Annotated[Ints, JOINED]
+
 
 def distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
     """Return the distinct rows of the columns in order, and for each row the number of its group.
 
-    Rows are packed into one integer where that fits: ties have few distinct rows, which are then
-    counted rather than sorted.
+    Rows are packed into one integer if that fits. Ties have few distinct rows, which are then counted rather than sorted.
     """
     n = columns[0].size
     if n == 0:
@@ -66,15 +74,6 @@ def add_up(columns: tuple[Ints, ...], amounts: Array) -> tuple[tuple[Ints, ...],
     return groups, sums
 
 
-# Strata: rows that are counted together, such as those of a class or a cluster, or whose labels have the same rank.
-
-
-#: Up to so many strata have a place each; of more, only those that occur.
-_FEW = 1 << 12
-
-Column = Annotated[Ints, JOINED]
-
-
 @dataclass(frozen=True)
 class StrataSums(State):
     """The sum of the set sizes of each stratum's rows, and the number of their labels inside, in one or more columns."""
@@ -100,7 +99,7 @@ class StrataSums(State):
 
     @classmethod
     def added(cls, strata: Array, hits: Array, counts: Array | None = None) -> StrataSums:
-        """Return what scores add that enter the sets, one column: the stratum and labels of each entry, and its scores if not one."""
+        """Return the gains by scores that enter the sets, given the stratum, labels and, if not 1, scores of each entry."""
         names, mine = local_strata(strata)
         # Sums of integers are exact as floats up to 2**53.
         sums = (np.bincount(mine, of, names.size).astype(np.int64)[:, None] for of in (counts, hits))
@@ -124,7 +123,7 @@ class StrataSums(State):
 
 @dataclass(frozen=True)
 class StrataRanks(State):
-    """How many rows of each stratum have a label of each rank: 0 for no label, the last one for all beyond."""
+    """The number of rows of each stratum whose label has each rank: 0 for no label, the last one for all beyond."""
 
     strata: Column
     ranks: Column

@@ -20,7 +20,7 @@ from ..exact.sums import ExactSums
 from ..kernels.keys import is_float
 from ..kernels.zones import intervals_of
 from ..records import ANY, BY_BAND, JOINED, OWN, SAME, Count, Counts, State
-from .events import EventTally, HeldEvents
+from .events import EventTally, HeldEvents, count_by_interval
 from .ranked import RankedTally
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums, add_up
@@ -29,10 +29,8 @@ from .strata import StrataRanks, StrataSums, add_up
 _SUM, _VALUE = 1e-2, 1e-3
 #: Scores that are looked at together.
 _STRIP = 1 << 18
-#: An interval of so few different keys can hold any number of events, counted together.
+#: An interval of at most this many different keys can hold any number of events, counted together.
 _FEW_KEYS = 4
-#: Keys that are looked at together.
-_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class LookedRows(State):
     """Counts of rows that were looked at, and of those whose scores are not probabilities."""
 
     n_looked: Count
-    #: Rows whose sum is not 1, with a score below 0 or above 1, and with -inf, or 0, in more than half of the classes.
+    #: Rows whose sum is not 1; with a score below 0 or above 1; with -inf, or 0, in more than half of the classes.
     n_unnormalised: Count
     n_outside: Count
     n_infinite: Count
@@ -219,12 +217,7 @@ class ScanTally(CheckedTally):
 
     def stored_events(self) -> Ints:
         """Return the number of these in each interval."""
-        counts = np.zeros(self.floors.size // 2, np.int64)
-        counted = self.counted
-        for keys in (self.events.keys, counted.keys, counted.weight_keys, counted.stratum_keys):
-            for first in range(0, keys.size, _AT_ONCE):  # all at once would take several times their memory
-                counts += np.bincount(intervals_of(self.floors, keys[first : first + _AT_ONCE]), minlength=counts.size)
-        return counts
+        return count_by_interval(self.floors, self.events.keys) + self.counted.stored_by_interval(self.floors)
 
     def _within_limit(self) -> Self:
         """Count the events of intervals with more than their share together, and drop intervals that still have too many.

@@ -71,13 +71,13 @@ class KeptState(State):
 
 @dataclass(frozen=True)
 class Keeper:
-    """Keeps the states of one pass, by names that tell which bands they are of."""
+    """Keeps the states of one pass, under names made of their bands."""
 
     shelf: Shelf
     kind: type[State]
 
     def load(self, name: str) -> State | None:
-        """Return a state that was kept; None if there is none, or it is damaged or another's."""
+        """Return a kept state; None if there is none, or if it is damaged or of another kind."""
         data = self.shelf.read(name)
         try:
             return None if data is None else self.kind.from_bytes(data)
@@ -109,7 +109,7 @@ def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
 class Assignment:
     """What all tasks of a pass share: the pass, and what happens to scores before its work."""
 
-    what: Pass
+    pass_: Pass
     preparations: tuple[Preparation, ...] = ()
     #: Of each condition that samples must meet, the label that it ignores.
     ignored: tuple[int | None, ...] = ()
@@ -123,7 +123,7 @@ class Assignment:
             slabs, labels = kept_rows(slabs, kept), None if labels is None else labels[kept]
         for preparation in self.preparations:
             slabs = preparation.prepare(slabs, band, column)
-        return self.what.work(slabs, labels, number, self.what.plan)
+        return self.pass_.work(slabs, labels, number, self.pass_.plan)
 
 
 @dataclass(frozen=True)

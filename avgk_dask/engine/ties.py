@@ -1,4 +1,9 @@
-"""Cut ties: the first ones of a band, in row-major order, when not all are kept."""
+"""Ties: the outcome for one budget, where a cut through its ties falls, and how much the label weight depends on it.
+
+``Selection`` is the exact outcome for one budget. If only some ties are kept, these are the first in row-major order; ``cut_band``
+reads a band again to find where they end. ``ExtremesSearch`` finds the least and the most label weight that any choice of kept
+ties can have, if soft labels of ties were only summed during the scan.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,10 @@ from .events import Cut, label_weights, split_candidates
 from .ranked import LEAST_BINS, KeyHistogram
 from .strata import StrataSums
 
+_DOUBLE = np.dtype(np.float64)
+#: The order keys of the label weights 0 and 1.
+_ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
+
 
 @dataclass(frozen=True)
 class TieCut(Record):
@@ -34,7 +43,7 @@ class TieCut(Record):
     n_taken: int
     row: int
     last_class: int
-    #: By cell, what the number of sets of that cell changes by; and what the strata gain.
+    #: The changes of the number of sets of each cell, and the gains of the strata.
     changes: Ints
     strata: StrataSums
     weight: ExactSums
@@ -42,17 +51,14 @@ class TieCut(Record):
 
 @dataclass(frozen=True)
 class TieCuts(State):
-    """The cuts in all bands that were read for them."""
+    """The cuts in all bands that were read again."""
 
     cuts: Annotated[tuple[TieCut, ...], BY_BAND]
 
 
-# Cutting ties: a band read for the first of its scores that equal some keys.
-
-
 @dataclass(frozen=True)
 class WantedTies:
-    """The first ``n_ties`` scores of some bands that equal a key, wanted for the budget of a position."""
+    """The first ``n_ties`` scores of some bands that equal a key, for the budget at a position."""
 
     bands: range
     budget: int
@@ -62,7 +68,7 @@ class WantedTies:
 
 @dataclass(frozen=True)
 class CutPlan:
-    """All ties that are wanted, of whichever band; ranks and strata are those of the scan."""
+    """The ties to find in all bands; ranks and strata are those of the scan."""
 
     wanted: tuple[WantedTies, ...]
     dtype: Dtype
@@ -73,26 +79,26 @@ class CutPlan:
 
 
 def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
-    """Read a band once for the scores equal to some keys, and take the first ones, in row-major order."""
+    """Find the first scores of a band, in row-major order, that equal some keys."""
     usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
-    rows = _Rows(usable, plan)
+    rows = _BandRows(usable, plan)
     takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
     reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
-    for candidates in rows.entries(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
+    for candidates in rows.candidates(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
         for taker in takers:
             taker.take(candidates)
     return TieCuts(tuple(taker.cut(band) for taker in takers))
 
 
-class _Rows:
+class _BandRows:
     """The rows of a band: their labels and strata, known once all slabs have been read."""
 
     def __init__(self, labels: UsableLabels, plan: CutPlan) -> None:
         self.labels, self.plan = labels, plan
         self.top: TopRanks | None = None
 
-    def entries(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Candidates]:
-        """Return the listed scores of stretches of rows."""
+    def candidates(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Candidates]:
+        """Return the candidates of stretches of rows."""
         parts = iter(slabs)
         first = next(parts)
         if self.plan.strata == "ranks" and self.plan.n_ranks and self.labels.hard is not None:
@@ -104,7 +110,7 @@ class _Rows:
 
     @cached_property
     def strata(self) -> Array | None:
-        """The stratum of each row; None where all are of one."""
+        """The stratum of each row; None if there is only one."""
         hard, plan = self.labels.hard, self.plan
         if plan.strata != "ranks" or hard is None:
             return None if hard is None else self.labels.strata(plan.strata, hard.size)
@@ -114,7 +120,7 @@ class _Rows:
 class _Taker:
     """Takes the first ties at one key, stretch of rows by stretch of rows."""
 
-    def __init__(self, wanted: WantedTies, rows: _Rows) -> None:
+    def __init__(self, wanted: WantedTies, rows: _BandRows) -> None:
         self.wanted, self.missing, self.rows = wanted, wanted.n_ties, rows
         self.zones = ZoneTable.from_intervals([(wanted.key, wanted.key)], KEY_MAX)
         self.row = self.last_class = -1
@@ -122,7 +128,7 @@ class _Taker:
         self.strata = StrataSums.empty()
 
     def take(self, candidates: Candidates) -> None:
-        """Take what is still missing from a stretch of rows."""
+        """Take the ties that are still missing from a stretch of rows."""
         if not self.missing:
             return
         from_key, labels = candidates.at_least(self.wanted.key), self.rows.labels
@@ -142,13 +148,9 @@ class _Taker:
 
     def cut(self, band: int) -> TieCut:
         """Return where the ties taken of a band end, and what they add."""
-        wanted = self.wanted
-        changes, n_taken = np.trim_zeros(self.changes, "b"), wanted.n_ties - self.missing
-        where = band, wanted.budget, n_taken, self.row, self.last_class
-        return TieCut(*where, changes, self.strata, self.weight.settled())
-
-
-# The label weights of ties: what is needed to know the lightest and the heaviest of them.
+        changes, n_taken = np.trim_zeros(self.changes, "b"), self.wanted.n_ties - self.missing
+        place = band, self.wanted.budget, n_taken, self.row, self.last_class
+        return TieCut(*place, changes, self.strata, self.weight.settled())
 
 
 @dataclass(frozen=True)
@@ -156,9 +158,6 @@ class WeightTally(State):
     """A histogram of the weights in each window."""
 
     histograms: Annotated[tuple[KeyHistogram, ...], EACH]
-
-
-# The label weights of a band's ties.
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class TieWindow:
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """The windows to look into, and the most_bins of the histogram of each."""
+    """The windows, and the most bins of the histogram of each."""
 
     dtype: Dtype
     n_classes: int
@@ -184,7 +183,7 @@ def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: Weight
     """Return the tally of one band with soft labels."""
     soft = UsableLabels.of(labels, plan.n_classes).soft
     assert soft is not None
-    found = [[KeyHistogram.empty(plan.most_bins)] for _ in plan.windows]
+    histograms = [[KeyHistogram.empty(plan.most_bins)] for _ in plan.windows]
     first_class = 0
     for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, soft):
         keys = encode(np.ascontiguousarray(slab, plan.dtype))
@@ -192,14 +191,11 @@ def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: Weight
         first_class += slab.shape[1]
         for key in {window.key for window in plan.windows}:
             mine = encode(weights[keys == key])
-            for window, parts in zip(plan.windows, found, strict=True):
+            for window, parts in zip(plan.windows, histograms, strict=True):
                 inside = mine[(mine >= window.low) & (mine <= window.high)] if window.key == key else mine[:0]
                 if inside.size:
                     parts.append(KeyHistogram.from_keys(inside, plan.most_bins))
-    return WeightTally(tuple(KeyHistogram.merge(parts) for parts in found))
-
-
-# The outcome for one budget.
+    return WeightTally(tuple(KeyHistogram.merge(parts) for parts in histograms))
 
 
 @dataclass(frozen=True)
@@ -207,7 +203,8 @@ class Selection:
     """The exact outcome for one budget.
 
     ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` that of sets with it, and
-    ``weight`` the exact label weight inside the sets. Where the cut through the ties is pending, those of its band are still missing from them, and from the strata.
+    ``weight`` the exact label weight inside the sets. While the cut through the ties is pending, those of its band are missing
+    from these, and from the strata.
     """
 
     budget: int
@@ -217,9 +214,9 @@ class Selection:
     n_kept: int
     cells: Ints
     weight: Fraction
-    #: Where the kept ties end, if some are kept and some not.
+    #: Where the kept ties end, if only some are kept.
     cut: Cut | None
-    #: The weight above the threshold and that of all ties; the least and most any kept ties can bring, if known.
+    #: The weight above the threshold, and that of all ties; the least and the most weight of any kept ties, if known.
     weight_above: Fraction
     tie_weight: Fraction
     extremes: tuple[Fraction, Fraction] | None
@@ -240,18 +237,18 @@ class Selection:
 
     @property
     def expected_weight(self) -> Fraction:
-        """The mean label weight inside the sets over all ways to keep so many of the ties."""
+        """The mean label weight inside the sets over all ways to keep ``n_kept`` of the ties."""
         return self.weight_above + (self.tie_weight * self.n_kept / self.n_ties if self.n_kept else 0)
 
     @property
     def is_cut(self) -> bool:
-        """Whether some ties are kept and some are not."""
+        """Whether only some ties are kept."""
         return 0 < self.n_kept < self.n_ties
 
     def with_ties(self, cuts: Iterable[TieCut]) -> Selection:
-        """Return the outcome with the kept ties taken in, given the first ties of each of the cut's bands, in order.
+        """Return the outcome with the kept ties in, given the first ties of each of the cut's bands, in order.
 
-        The band in which the cut falls may have given more than are left: then it must be read again, for fewer.
+        If the band in which the cut falls gave more than are left, it must be read again, for fewer.
         """
         assert self.cut is not None
         taken, left = self, self.cut.n_ties
@@ -272,7 +269,7 @@ class Selection:
 
 
 def changed_cells(counts: Ints, changes: Ints) -> Ints:
-    """Return the number of sets of each cell after a change, up to the largest there is."""
+    """Return the number of sets of each cell after a change, up to the largest size."""
     out = np.zeros(max(counts.size, changes.size) + 1, np.int64)
     out[: counts.size] += counts
     out[: changes.size] += changes
@@ -280,16 +277,8 @@ def changed_cells(counts: Ints, changes: Ints) -> Ints:
 
 
 def trimmed_cells(counts: Ints) -> Ints:
-    """Return the number of sets of each cell, up to the largest size there is."""
+    """Return the number of sets of each cell, up to the largest size."""
     return counts[: 2 * (int(np.flatnonzero(counts)[-1]) // 2 + 1)]
-
-
-# Tie sensitivity: how the label weight inside the sets depends on which ties are kept.
-
-
-_DOUBLE = np.dtype(np.float64)
-#: The order keys of the label weights 0 and 1.
-_ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
 
 
 def extreme_weights(
@@ -312,10 +301,10 @@ def extreme_weights(
 
 @dataclass(frozen=True)
 class WeightSearch:
-    """The search for the sum of the ``n_left`` lightest (or heaviest) weights of the ties in a window.
+    """The search for the sum of the ``n_left`` lightest or heaviest weights of the ties in a window.
 
-    A read gives a histogram of the window. Its outer bins are in or out as a whole, with their exact
-    sums; the search goes on inside the one bin that is cut, and ends when that holds a single weight.
+    A read gives a histogram of the window. Its outer bins are in or out as a whole, with their exact sums. The search goes on
+    inside the one bin that is cut, and ends once that holds a single weight.
     """
 
     window: TieWindow
@@ -323,18 +312,13 @@ class WeightSearch:
     heaviest: bool
     total: Fraction = Fraction(0)
 
-    @classmethod
-    def begin(cls, key: int, n_kept: int, heaviest: bool) -> WeightSearch:
-        """Begin with all ties at a key."""
-        return cls(TieWindow(key, _ZERO, _ONE), n_kept, heaviest)
-
     @property
     def done(self) -> bool:
         """Whether the sum is known."""
         return self.n_left == 0
 
     def advance(self, histogram: KeyHistogram) -> WeightSearch:
-        """Take in a histogram of the window."""
+        """Return the search after a read, given the histogram of the window."""
         step = -1 if self.heaviest else 1
         counts, sums = histogram.counts[::step], histogram.value_sums(_DOUBLE)[0][::step]
         through = np.cumsum(counts)
@@ -353,7 +337,7 @@ class WeightSearch:
 
 @dataclass(frozen=True)
 class ExtremesSearch:
-    """The least and the most weight of kept ties for all budgets where a scan knows only sums of soft labels."""
+    """The search for the least and the most weight of kept ties, for budgets of which a scan knows only sums of soft labels."""
 
     dtype: Dtype
     n_classes: int
@@ -365,7 +349,7 @@ class ExtremesSearch:
     def begin(cls, dtype: Dtype, n_classes: int, n_bins: int, found: Mapping[int, Selection]) -> ExtremesSearch:
         """Begin with the budgets whose extremes are not known."""
         searches = {
-            (i, heaviest): WeightSearch.begin(s.key, s.n_kept, heaviest)
+            (i, heaviest): WeightSearch(TieWindow(s.key, _ZERO, _ONE), s.n_kept, heaviest)
             for i, s in found.items()
             if s.extremes is None
             for heaviest in (False, True)
@@ -376,7 +360,7 @@ class ExtremesSearch:
         return tuple(dict.fromkeys(s.window for s in self.searches.values() if not s.done))
 
     def next_pass(self) -> Pass | None:
-        """Return the pass over all windows that are open; None once all sums are known."""
+        """Return the pass over all open windows; None once all sums are known."""
         windows = self._windows()
         if not windows:
             return None
@@ -384,15 +368,12 @@ class ExtremesSearch:
         return Pass("ties", tally_weights, WeightPlan(self.dtype, self.n_classes, windows, most_bins), WeightTally)
 
     def advance(self, state: WeightTally) -> ExtremesSearch:
-        """Take in the histograms of all open windows."""
-        found = dict(zip(self._windows(), state.histograms, strict=True))
-        searches = {name: s if s.done else s.advance(found[s.window]) for name, s in self.searches.items()}
+        """Return the search after a read, given the histograms of all open windows."""
+        histograms = dict(zip(self._windows(), state.histograms, strict=True))
+        searches = {name: s if s.done else s.advance(histograms[s.window]) for name, s in self.searches.items()}
         return replace(self, searches=searches)
 
     def settle(self, found: Mapping[int, Selection]) -> dict[int, Selection]:
-        """Return the selections with the extremes that were found."""
-        settled = {
-            i: replace(found[i], extremes=(self.searches[i, False].total, self.searches[i, True].total))
-            for i, _ in self.searches
-        }
-        return {**found, **settled}
+        """Return the selections with their extremes."""
+        pairs = {i: (self.searches[i, False].total, self.searches[i, True].total) for i, _ in self.searches}
+        return {**found, **{i: replace(found[i], extremes=pair) for i, pair in pairs.items()}}

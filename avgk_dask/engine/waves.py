@@ -47,20 +47,18 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     parts = []
     for i, j in enumerate(within.tolist()):
         mine = IntervalEvents.of(tally.events.between(*old.interval(j)), tally.counted, old.interval(j))
-        parts.append(_Folded.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
-    soft = len(tally.weight_above) > 0
-    by_zone = np.cumsum(tally.histogram.table().sum(1))
-    hits = np.cumsum(tally.hits)
-    dropped = tally.dropped[within]
-    n_hits = [(0, 0) if soft else part.n_hits for part in parts]
+        parts.append(_FoldedInterval.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
+    by_zone, dropped = np.cumsum(tally.histogram.table().sum(1)), tally.dropped[within]
+    is_hard = not len(tally.weight_above)
+    n_hits = [part.n_hits if is_hard else (0, 0) for part in parts]
     cells = [np.flatnonzero(part.cells) for part in parts]
     return replace(
         tally,
-        cell_intervals=np.repeat(np.arange(len(parts)), [found.size for found in cells]),
+        cell_intervals=np.repeat(np.arange(len(parts)), [occurring.size for occurring in cells]),
         cells=np.concatenate(cells),
-        cell_counts=np.concatenate([part.cells[found] for part, found in zip(parts, cells, strict=True)]),
+        cell_counts=np.concatenate([part.cells[own] for part, own in zip(parts, cells, strict=True)]),
         strata=_strata_above(tally, within, parts),
-        hits=np.diff(_zone_ends(hits, within, n_hits, dropped), prepend=0),
+        hits=np.diff(_zone_ends(np.cumsum(tally.hits), within, n_hits, dropped), prepend=0),
         weight_above=_weights_above(tally, within, parts),
         floors=new.floors,
         events=HeldEvents.merge([HeldEvents.empty(), *(part.events for part in parts)]),
@@ -93,13 +91,14 @@ def base_cells(tally: ScanTally, j: int) -> Ints:
 
 def cells_above(tally: ScanTally, zones: ZoneTable, j: int, key: int) -> Ints:
     """Return how many rows are in each cell with their scores above a key of interval j, whose events are held."""
-    mine = IntervalEvents.of(tally.events.between(*zones.interval(j)), tally.counted, zones.interval(j))
-    above = IntervalEvents(HeldEvents.empty(), mine.counted.above(key))
-    return _moved(base_cells(tally, j), above, mine.single, key)
+    low, high = zones.interval(j)
+    return _moved(
+        base_cells(tally, j), tally.events.between(low, high), tally.counted.between(low, high).above(key), key
+    )
 
 
 @dataclass(frozen=True)
-class _Folded:
+class _FoldedInterval:
     """One new interval: the events inside, and the scores, hits, cells and strata of the old interval's events above it."""
 
     events: HeldEvents
@@ -113,7 +112,7 @@ class _Folded:
     weight_above: ExactSums
 
     @classmethod
-    def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _Folded:
+    def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _FoldedInterval:
         if dropped:
             none = HeldEvents.empty(), EventTally.empty()
             return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
@@ -128,7 +127,7 @@ class _Folded:
         return cls(
             events,
             counted,
-            _moved(cells, above, old.single, high),
+            _moved(cells, old.single, above.counted, high),
             StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()]),
             (above.n_scores, above.n_scores + inner.n_scores),
             (_hits(above), _hits(above) + _hits(inner)),
@@ -136,7 +135,7 @@ class _Folded:
         )
 
 
-def _strata_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> StrataSums:
+def _strata_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) -> StrataSums:
     """Return the sums of the strata above each new interval."""
     sums = [tally.strata.columns(within)]
     for i, part in enumerate(parts):
@@ -146,12 +145,14 @@ def _strata_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> Strat
     return StrataSums.merge(sums)
 
 
-def _moved(cells: Ints, above: IntervalEvents, single: HeldEvents, high: int) -> Ints:
-    """Return the cells of the sets once all events above a key are in."""
-    most = int(single.bases.max(initial=0)) + 2 * _longest_row(single) + 1, int(above.counted.steps.max(initial=0)) // 2
+def _moved(cells: Ints, single: HeldEvents, counted: EventTally, high: int) -> Ints:
+    """Return the cells of the sets once all single events above a key are in, and all of some counted ones."""
+    starts = np.flatnonzero(_row_starts(single))
+    longest = int(np.diff(starts, append=single.rows.size).max(initial=0))
+    most = int(single.bases.max(initial=0)) + 2 * longest + 1, int(counted.steps.max(initial=0)) // 2
     changes = np.zeros(max(cells.size, *(cell + 2 for cell in most)), np.int64)
     move_cells(single.keys, single.rows, single.bases, single.hits, high, 0, changes)
-    above.counted.add_cells(changes)
+    counted.add_cells(changes)
     changes[: cells.size] += cells
     return changes
 
@@ -161,11 +162,6 @@ def _row_starts(events: HeldEvents) -> Bools:
     starts = np.ones(events.rows.size, bool)
     starts[1:] = events.rows[1:] != events.rows[:-1]
     return starts
-
-
-def _longest_row(events: HeldEvents) -> int:
-    first = np.flatnonzero(_row_starts(events))
-    return int(np.diff(first, append=events.rows.size).max(initial=0))
 
 
 def _moved_in_row(events: HeldEvents, high: int) -> Ints:
@@ -189,7 +185,7 @@ def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dro
     return np.asarray(ends.reshape(-1))
 
 
-def _weights_above(tally: ScanTally, within: Ints, parts: list[_Folded]) -> ExactSums:
+def _weights_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) -> ExactSums:
     """Return the weight of the soft labels above each new interval."""
     if not len(tally.weight_above):
         return tally.weight_above
@@ -206,7 +202,7 @@ def _soft_weight(events: IntervalEvents) -> ExactSums:
     return total
 
 
-def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
+def _histogram(ends: Ints, parts: list[_FoldedInterval], new: ZoneTable) -> BinCounts:
     """Return the counts by zone and bin: events inside an interval by bins, all other scores in the first bin."""
     table = np.zeros((new.floors.size, new.n_bins), np.int64)
     for i, part in enumerate(parts):
@@ -221,8 +217,7 @@ def _histogram(ends: Ints, parts: list[_Folded], new: ZoneTable) -> BinCounts:
 def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:
     """Return two keys between which the score of a rank must lie, from the counts of several scans of different rows.
 
-    Their bins differ. It is certain that at least the scores of a bin are at or above its lower end, and that none of them is
-    above its upper end.
+    Their bins differ. It is certain that the scores of a bin lie between its lower and its upper end.
     """
     lows, highs, counts = (np.concatenate(parts) for parts in zip(*(_bins(*one, top) for one in scans), strict=True))
 
@@ -300,7 +295,7 @@ def narrow(
     brackets are so wide that the scores above them tell little of those above the thresholds, ``looks_inside`` measures how
     bands differ from the events inside.
     """
-    seen = _Seen.of(tally, plan, n_seen, looks_inside)
+    seen = _SeenScores.of(tally, plan, n_seen, looks_inside)
     limit = share * plan.shape.all_events
     while True:
         brackets = join_brackets([seen.bracket(span, reach) for span in spans])
@@ -313,7 +308,7 @@ def narrow(
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _SeenScores:
     """The scores of the bands so far, by zones."""
 
     tally: ScanTally
@@ -327,7 +322,7 @@ class _Seen:
     n_from: Ints
 
     @classmethod
-    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int, looks_inside: bool) -> _Seen:
+    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int, looks_inside: bool) -> _SeenScores:
         order = np.argsort(tally.counted.keys)
         n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
         by_zone = np.cumsum(tally.histogram.table().sum(1))
@@ -366,7 +361,7 @@ class _Seen:
         if self.tally.dropped[j]:
             return low if lower else high
         wanted = position - float(self.by_zone[zone - 1]) + self.count_from(high + 1)
-        while low < high:  # the highest key with so many from it up
+        while low < high:  # the highest key with at least this many from it up
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
         return low
@@ -420,7 +415,7 @@ def _variance(counts: Ints, values: Ints) -> float:
     return float((counts * (values - mean) ** 2).sum()) / n
 
 
-def _nested(seen: _Seen, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
+def _nested(seen: _SeenScores, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
     """Return zones whose intervals are the parts of the old ones inside the brackets.
 
     Intervals of a single key stay. Those whose events were dropped are of no more use, except the lowest, whose floor is that

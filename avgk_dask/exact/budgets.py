@@ -15,12 +15,12 @@ from ..arrays import Ints
 from ..errors import BudgetError, ScoresError
 from ..masks import refuse_masked
 
-#: The budgets where none are asked for; with fewer than ten classes, as many as there are.
+#: The default budgets; with fewer than ten classes, one per class.
 DEFAULT_BUDGETS = range(1, 11)
 #: Integer budgets that a report can look up.
 MOST_IN_CURVE = 100
 
-#: Digits before or after the point past which a number is no budget, but would take for ever as a fraction.
+#: Digits before or after the point past which a number is not a budget, but would take for ever as a fraction.
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
@@ -34,7 +34,7 @@ def parse_budget(k: Any) -> Fraction:
     Raises
     ------
     BudgetError
-        For a bool, NaN, infinity, or anything that is no number.
+        For a bool, NaN, infinity, or anything that is not a number.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def parse_one(k: Any, n_classes: int) -> Fraction:
 
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
-    """Return one or several budgets as exact fractions, those of one float once, checked against the number of classes.
+    """Return one or several budgets as exact fractions between 0 and C, equal floats once.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Exact sums of floats: fixed point, rounded once, at the very end. Nothing else knows the unit."""
+"""Exact sums of floats: fixed point, rounded once, at the very end; and order keys as exact numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ..kernels.dispatch import add_exact
 from ..kernels.keys import is_float
 from ..records import ADDED, State
 
-#: Sums are integers in units of the smallest double, in limbs of 32 bits: as many as values below ``_MOST`` need, and
-#: 2**60 of them.
+#: Sums are integers in units of the smallest double, in limbs of 32 bits: enough for 2**60 values below ``_MOST``.
 _UNIT = 1 << 1074
 _N_LIMBS = 36
 _MOST = 2.0**32
@@ -43,12 +42,17 @@ class ExactSums(State):
     @classmethod
     def of(cls, values: Array) -> Self:
         """Return the one sum of some values."""
-        sums = cls.zeros(1)
-        sums.add(values, np.zeros(values.size, np.int64))
+        return cls.by_group(values, np.zeros(values.size, np.int64), 1)
+
+    @classmethod
+    def by_group(cls, values: Array, groups: Array, n_groups: int) -> Self:
+        """Return the sum of the values of each group."""
+        sums = cls.zeros(n_groups)
+        sums.add(values, groups)
         return sums.settled()
 
     def add(self, values: Array, groups: Array) -> None:
-        """Add each value to the sum its group names. It changes them: only whoever makes the sums may do that."""
+        """Add each value to the sum of its group, in place: only the code that makes the sums may do that."""
         wide = np.ascontiguousarray(values, np.float64)
         names = np.ascontiguousarray(groups, np.int64)
         if wide.size and not (wide.min() > -_MOST and wide.max() < _MOST):
@@ -56,18 +60,15 @@ class ExactSums(State):
                 f"values must lie between -2**32 and 2**32 to be summed; got {wide.min()}, {wide.max()}"
             )
         negative = np.signbit(wide)
-        if not negative.any():
-            add_exact(wide.view(np.int64), names, self.limbs)
-            return
-        add_exact(wide[~negative].view(np.int64), names[~negative], self.limbs)
-        other = np.zeros_like(self.limbs)
-        add_exact(np.abs(wide[negative]).view(np.int64), names[negative], other)
-        self.limbs[:] -= other
+        if negative.any():
+            other = np.zeros_like(self.limbs)
+            add_exact(np.abs(wide[negative]).view(np.int64), names[negative], other)
+            self.limbs[:] -= other
+            wide, names = wide[~negative], names[~negative]
+        add_exact(wide.view(np.int64), names, self.limbs)
 
     def settled(self) -> Self:
         """Return the same sums with every limb but the last in [0, 2**32), so that many more can be added."""
-        if not self.limbs.size:
-            return self
         limbs = self.limbs.copy()
         for number in range(_N_LIMBS - 1):
             limbs[:, number + 1] += limbs[:, number] >> 32
@@ -78,8 +79,7 @@ class ExactSums(State):
         return len(self.limbs)
 
     def __getitem__(self, i: int) -> Fraction:
-        units = sum(int(limb) << (32 * number) for number, limb in enumerate(self.limbs[i].tolist()))
-        return Fraction(units, _UNIT)
+        return _value(self.limbs[i])
 
     def fractions(self) -> list[Fraction]:
         """Return all sums."""
@@ -97,12 +97,12 @@ class ExactSums(State):
         return total, _UNIT
 
     def scattered(self) -> tuple[Ints, Ints, Ints]:
-        """Return what of the sums is not zero: whose it is, where it stands, and how much; ``gathered`` takes it."""
+        """Return the limbs that are not zero, for ``gathered``: the number of the sum, the number of the limb, and the limb."""
         group, number = np.nonzero(self.limbs)
         return group, number, self.limbs[group, number]
 
     def add_scattered(self, group: int, numbers: Ints, amounts: Ints) -> None:
-        """Add to one sum all that ``scattered`` gave of some."""
+        """Add limbs that ``scattered`` gave to one sum."""
         np.add.at(self.limbs[group], numbers, amounts)
 
     def taken(self, which: Ints) -> Self:
@@ -111,14 +111,18 @@ class ExactSums(State):
 
     @classmethod
     def gathered(cls, numbers: Ints, amounts: Ints) -> Fraction:
-        """Return the sum of all that ``scattered`` gave of some sums."""
+        """Return the sum of all limbs that ``scattered`` gave."""
         limbs = np.zeros(_N_LIMBS, object)
         np.add.at(limbs, numbers, amounts.astype(object))
-        return Fraction(sum(int(limb) << (32 * number) for number, limb in enumerate(limbs.tolist())), _UNIT)
+        return _value(limbs)
+
+
+def _value(limbs: Array) -> Fraction:
+    return Fraction(sum(int(limb) << (32 * number) for number, limb in enumerate(limbs.tolist())), _UNIT)
 
 
 def error_of(weight: Fraction, n_labelled: int) -> Fraction:
-    """Return the error of sets that hold so much label weight: 1 - weight / n, but never below 0.
+    """Return the error of sets with this label weight inside: 1 - weight / n, but never below 0.
 
     Stored probabilities are rounded: ten of 0.1 sum to a little more than 1, which is no negative error.
 
@@ -136,10 +140,7 @@ def total_weight(weights: Array) -> Fraction:
     return ExactSums.of(weights)[0] if weights.dtype.kind == "f" else Fraction(int(weights.sum(dtype=np.int64)))
 
 
-# Order keys as exact numbers: multiples of the smallest positive number of their dtype.
-
-
-#: Stored bits of mantissa and bias of the exponent.
+#: Stored bits of mantissa and bias of the exponent, by dtype.
 _FORMATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
 
 

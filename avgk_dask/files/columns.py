@@ -43,7 +43,7 @@ def load_arrow(module: str = "pyarrow") -> Any:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to read: one of lists, or one for each class; and that of the labels, where there is one."""
+    """The columns to read: one of lists, or one for each class; and that of the labels, if there is one."""
 
     scores: tuple[str, ...]
     is_list: bool
@@ -52,7 +52,7 @@ class Columns:
     width: int | None
     #: Columns that are neither.
     ignored: tuple[str, ...] = ()
-    #: The dtype of soft labels; None where labels are class numbers, or there are none.
+    #: The dtype of soft labels, or None if labels are class numbers or there are none.
     label_dtype: Dtype | None = None
 
     @property
@@ -91,7 +91,7 @@ def _others(types: dict[str, ArrowType], used: list[str]) -> tuple[str, ...]:
 
 
 def label_column(types: dict[str, ArrowType], labels: str | None, location: str) -> str | None:
-    """Return the name of the label column, None where there is none."""
+    """Return the name of the label column, or None if there is none."""
     if labels is not None:
         find_name(labels, [*types], "column", location)
     for name in LABEL_NAMES if labels is None else (labels,):

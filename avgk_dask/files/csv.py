@@ -213,7 +213,7 @@ def _loses_digits(text: str) -> bool:
 
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:
-    """Return the fields of the first two lines; the second is empty where there is one line only."""
+    """Return the fields of the first two lines; the second is empty if there is only one line."""
     with gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb") as stream:
         lines = [stream.readline(_LONGEST_LINE) for _ in range(2)]
     if not lines[0].strip():

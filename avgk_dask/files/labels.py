@@ -125,7 +125,7 @@ def read_numbers(path: str) -> Floats:
     Raises
     ------
     StoreError
-        Where there is no file, or it holds something else.
+        If there is no file, or it holds something else.
 
     """
     if not os.path.isfile(path):

@@ -1,4 +1,4 @@
-"""Opening score files: the format is told by the name, or for a folder by what is in it."""
+"""Opening score files, whose name or content determines the format: as a stream of row blocks, or for reading any rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HUB_FILES = ("state.json", "dataset_dict.json")
 
 
 def is_row_file(path: object) -> bool:
-    """Whether this is a score file of a format read here: told by its name, or for a folder by what is in it.
+    """Whether this is a score file of a format read here: determined by its name, or for a folder by its content.
 
     Examples
     --------
@@ -51,9 +51,9 @@ def open_file(path: object, *, scores: str | None = None, labels: str | None = N
     Raises
     ------
     StoreError
-        Where there is no file, it is damaged, its format is unknown, or it has nothing of that name.
+        If there is no file, it is damaged, its format is unknown, or it has nothing of that name.
     ScoresError, LabelsError, DtypeError
-        Where it holds no matrix of numbers, or labels that are no class numbers.
+        If it holds no matrix of numbers, or labels that are no class numbers.
 
     """
     if _is_stream(path) or str(path) == "-":
@@ -126,8 +126,7 @@ def _check_no_names(location: str, scores: str | None, labels: str | None) -> No
         raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")
 
 
-# Files as scores themselves: opened for reading any rows, or held whole where they can only be read from front to back.
-
+# Files as scores themselves: opened for reading any rows, or held whole if they can only be read from front to back.
 
 #: Bytes of a file that are read at once into what is held.
 _BLOCK_BYTES = 16 << 20
@@ -137,7 +136,7 @@ _ZARR = ("zarr.json", ".zgroup", ".zarray")
 
 @dataclass(frozen=True)
 class MatrixFile:
-    """A file of scores: what tasks read of it, and what is known besides."""
+    """A file of scores: the rows that tasks read, and what else is known of it."""
 
     scores: AnyRows
     labels: AnyRows | None
@@ -146,7 +145,7 @@ class MatrixFile:
 
 
 def is_matrix_file(path: object) -> bool:
-    """Return whether a path is that of a score file rather than of a store, as far as its name or what is there tells.
+    """Return whether a path is that of a score file rather than of a store, judged by its name or its content.
 
     Raises
     ------
@@ -194,44 +193,37 @@ def open_matrix_file(path: str, scores: str | None = None, labels: str | None = 
 
     """
     path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
-    marks = tuple(map(_mark, _parts_of(path))) if os.path.exists(path) else ()  # before anything of it is read
+    marks = tuple(_marks_of(path)) if os.path.exists(path) else ()  # before anything of it is read
     file = open_file(path, scores=scores, labels=labels)
     found = file.any_rows(marks) or _loaded_rows(file, marks, scores, labels)
     check_marks(marks)
     return MatrixFile(*found, file.class_names, marks)
 
 
-def _parts_of(path: str) -> Iterator[str]:
-    """Return the files that a path stands for: itself, or those of a folder."""
-    if not os.path.isdir(path):
-        yield path
-        return
-    for name in sorted(os.listdir(path)):
-        if os.path.isfile(os.path.join(path, name)):
-            yield os.path.join(path, name)
-
-
-def _mark(path: str) -> FileMark:
-    with reading(path):
-        return FileMark.of(path)
+def _marks_of(path: str) -> Iterator[FileMark]:
+    """Return the marks of the files that a path stands for: itself, or those of a folder."""
+    is_folder = os.path.isdir(path)
+    for part in [os.path.join(path, name) for name in sorted(os.listdir(path))] if is_folder else [path]:
+        if not is_folder or os.path.isfile(part):
+            with reading(part):
+                yield FileMark.of(part)
 
 
 def _loaded_rows(
     file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
 ) -> tuple[AnyRows, AnyRows | None]:
-    """Return scores and labels that are held in memory, from the first read on; at once where only reading tells how many."""
+    """Return scores and labels that are held in memory, from the first read on; at once if only reading determines how many."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
-    asked = scores, labels
     load = partial(_load, file.location, scores, labels)
-    mine = loaded(load, marks, *asked)  # which is gone with the last who has it
+    mine = loaded(load, marks)  # which is gone with the last who has it
     n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
 
     def rows(number: int, more: tuple[int, ...], dtype: Dtype) -> LoadedRows:
         shape = (n_samples, *more)
         return LoadedRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
-            load=load, marks=marks, asked=asked, number=number,
+            load=load, marks=marks, number=number,
         )  # fmt: skip
 
     return rows(0, (file.n_classes,), file.dtype), None if file.label_form is None else rows(1, *file.label_form)
@@ -244,7 +236,7 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
     for block, some in file.blocks(_BLOCK_BYTES):
         if n + len(block) > len(found):
             _check_fits(file, n + len(block))
-            # In place: a copy beside it would take as much again.
+            # In place: a copy would take as much again.
             rows = max(n + len(block), min(2 * len(found), held_limit() // file.row_bytes))
             found.resize((rows, file.n_classes), refcheck=False)
         found[n : n + len(block)] = block

@@ -1,4 +1,4 @@
-"""The npy format: headers, and streams."""
+"""npy and npz files: streams, rows at any place of a file, and members of archives. None is loaded whole or unpickled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Readable(Protocol):
     """A binary stream, read from front to back."""
 
     def read(self, n: int = ..., /) -> bytes:
-        """Return the next bytes, at most so many if a number is given; none at the end."""
+        """Return the next bytes, at most ``n`` if given; none at the end."""
 
 
 @dataclass(frozen=True)
@@ -156,24 +156,22 @@ def open_stream(stream: BinaryIO, location: str) -> StreamFile:
     )
 
 
-# Any rows of an array in npy format: a file of its own, or a member of an npz file that is not compressed.
-#
-# Rows are read, not mapped: a mapped file that another process cuts short ends this one with a signal, and pages of a map
-# stay resident until it goes.
-
-
 #: Bytes of a column of a Fortran-ordered file that are read together, and of all columns at most: small pieces would read pages of the
 #: file several times.
 _STRIP_BYTES, _STRIPS_BYTES = 1 << 14, 1 << 25
 #: Columns of such a file that are turned into rows together.
 _COLUMNS = 256
-#: The part of a zip file's local header that tells how long it is: the lengths of the name and of more fields.
+#: The part of a zip file's local header with the lengths of the name and of more fields.
 _LOCAL_HEADER, _LENGTHS = 30, slice(26, 30)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NpyRows(AnyRows):
-    """Rows of an array in npy format, at an offset in a file."""
+    """Rows of an array in npy format, at an offset in a file: its own, or that of a member of an npz file that is not compressed.
+
+    Rows are read, not mapped: a mapped file that another process cuts short ends this one with a signal, and pages of a map
+    stay resident until it goes.
+    """
 
     mark: FileMark
     header: NpyHeader
@@ -242,7 +240,7 @@ def open_npy(path: str) -> NpyFile:
 
 
 def member_rows(path: str, name: str) -> NpyRows | None:
-    """Open a member of an npz file; None where it is compressed or encrypted, and has to be read from front to back."""
+    """Open a member of an npz file; or return None if it is compressed or encrypted and has to be read from front to back."""
     mark = FileMark.of(path)
     with reading(path, ValueError, zipfile.BadZipFile, struct.error), zipfile.ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy")
@@ -268,16 +266,13 @@ def _rows_at(mark: FileMark, header: NpyHeader, offset: int) -> NpyRows:
     )  # fmt: skip
 
 
-# The npz format: members streamed out of the zip archive, none loaded whole.
-
-
 #: What zipfile raises on damaged, encrypted or unknown archives.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NpzFile(RowFile):
-    """An npz file: the rows of the scores, and of the labels where there are, decompressed as they are asked for."""
+    """An npz file: the rows of the scores, and of the labels if there are any, decompressed on demand."""
 
     members: tuple[str, ...]
 
@@ -304,7 +299,7 @@ class NpzFile(RowFile):
 
 
 def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
-    """Open an npz file of scores, with labels where it has some; reads the members' headers only."""
+    """Open an npz file of scores, with labels if it has some; reads the members' headers only."""
     check_distinct(scores, labels)
     headers = read_headers(path)
     labels = find_name(labels, [*headers], "member", path) if labels else ("labels" if "labels" in headers else None)

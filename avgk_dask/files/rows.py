@@ -1,4 +1,8 @@
-"""What every score file gives, whatever its format: its shape, and its rows in blocks."""
+"""What every score file gives, whatever its format: its shape, and its rows in blocks, from front to back.
+
+Files that are scores themselves, without a store, also give any rows (``AnyRows``): tasks read them at their place in the
+file, or from memory if the format can only be read from front to back. A mark tells a file from another at the same path.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -54,9 +59,9 @@ class RowFile(ABC):
         Raises
         ------
         ReadError
-            Where the file is damaged or ends early.
+            If the file is damaged or ends early.
         ScoresError, LabelsError
-            Where a row is missing, or of another length than the first.
+            If a row is missing, or of another length than the first.
 
         """
 
@@ -92,8 +97,8 @@ def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
         raise
     except expected as error:
         cause = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        told = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
-        refuse(ReadError(f"{location} could not be read ({told}). Check that the file is complete and may be read."))
+        text = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
+        refuse(ReadError(f"{location} could not be read ({text}). Check that the file is complete and may be read."))
 
 
 def held_limit() -> int:
@@ -125,9 +130,6 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
     )
 
 
-# Rows of a file in any order: what tasks read of files that are scores themselves, without a store.
-
-
 #: Bytes of rows that are read together, about.
 PART_BYTES = 1 << 20
 #: What is smaller travels with its values to workers, which need not see the file.
@@ -136,7 +138,7 @@ _TRAVELS = 4 << 20
 
 @dataclass(frozen=True)
 class FileMark:
-    """The length and time of a file, by which it is told from another at the same path."""
+    """The length and time of a file, which distinguish it from another at the same path."""
 
     path: str
     n_bytes: int
@@ -156,7 +158,7 @@ class FileMark:
         Raises
         ------
         ReadError
-            With what to do.
+            If it is not the same file.
 
         """
         try:
@@ -196,9 +198,9 @@ class AnyRows(ABC):
         Raises
         ------
         ReadError
-            Where the file is damaged, gone, or another than when it was opened.
+            If the file is damaged, gone, or another than when it was opened.
         ScoresError, LabelsError
-            Where a row is missing, or of another length than the first.
+            If a row is missing, or of another length than the first.
 
         """
 
@@ -214,16 +216,16 @@ class AnyRows(ABC):
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.nbytes <= _TRAVELS:
-            with suppress(AvgkError):  # which whoever reads it will meet
-                base = {field.name: told[field.name] for field in fields(AnyRows)}
+            with suppress(AvgkError):  # which the reader will meet
+                base = {field.name: values[field.name] for field in fields(AnyRows)}
                 return _remade, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
-        return _remade, (type(self), told)
+        return _remade, (type(self), values)
 
 
-def _remade(kind: Callable[..., AnyRows], told: dict[str, Any]) -> AnyRows:
-    return kind(**told)
+def _remade(kind: Callable[..., AnyRows], values: dict[str, Any]) -> AnyRows:
+    return kind(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,12 +261,12 @@ _LOADED: WeakValueDictionary[object, Loaded] = WeakValueDictionary()
 _LOCK = forkable(threading.Lock())
 
 
-def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *asked: object) -> Loaded:
-    """Return what the files of a path hold, the same for all in this process that ask for the same of it."""
+def loaded(load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> Loaded:
+    """Return what the files of a path hold, the same for all in this process that load it with the same arguments."""
     with _LOCK:
-        found = _LOADED.get((marks, asked))
+        found = _LOADED.get((marks, load.args))
         if found is None:
-            found = _LOADED[marks, asked] = Loaded(load, marks)
+            found = _LOADED[marks, load.args] = Loaded(load, marks)
         return found
 
 
@@ -272,14 +274,13 @@ def loaded(load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...], *
 class LoadedRows(AnyRows):
     """Rows of a file that can only be read from front to back: all of it is held in memory, in each process that reads it."""
 
-    load: Callable[[], tuple[Array, ...]]
+    load: partial[tuple[Array, ...]]
     marks: tuple[FileMark, ...]
-    asked: tuple[object, ...]
-    #: Whether these are the scores, or the labels.
+    #: 0 for the scores, 1 for the labels.
     number: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_loaded", loaded(self.load, self.marks, *self.asked))
+        object.__setattr__(self, "_loaded", loaded(self.load, self.marks))
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
@@ -287,7 +288,7 @@ class LoadedRows(AnyRows):
 
 
 def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:
-    """Return how many rows of an array have about so many bytes, at least one and at most all.
+    """Return how many rows of an array have about ``n_bytes`` bytes, at least one and at most all.
 
     Examples
     --------

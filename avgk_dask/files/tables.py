@@ -311,7 +311,7 @@ class TableFile(RowFile):
 
 
 def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
-    """Open the scores of a table, with labels where it has some; reads the schema, and the first row where needed."""
+    """Open the scores of a table, with labels if it has some; reads the schema, and the first row if needed."""
     columns = choose_columns(table.schema, scores, labels, table.location)
     n_classes, soft = _count_classes(table, columns), columns.label_dtype
     form: LabelForm = ((), np.dtype(np.int64)) if soft is None else ((n_classes,), soft)

@@ -1,4 +1,4 @@
-"""Numbers that the compiled exponentials and their plain twins share."""
+"""Numbers that compiled kernels and their twins share, and the scratch space of those that look at whole rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_WIDE = -746.0
 LEAST_DIFFERENCE = -1e150
 #: Sums are those of so many lanes: class c is added to lane c mod 8.
 LANES = 8
-#: The same where nothing but sums is wanted: enough of them that no addition waits for the last one.
+#: The same if only sums are wanted: enough lanes that no addition waits for the last one.
 SUM_LANES = 64
 #: Classes, and rows, that are mixed at a time: they and their weights stay in the nearest cache.
 MIXED_CLASSES = 128
@@ -33,17 +33,12 @@ EXP_TERMS = tuple(1 / math.factorial(n) for n in range(2, 14))
 LOG_TERMS = tuple(2 / n for n in range(3, 22, 2))
 #: The bits of about sqrt(1/2): mantissas are taken from there to its double.
 ROOT_BITS = 0x3FE6A09E00000000
-
-
-# Space for the kernels that look at whole rows, and the number of lanes that they fold a row into.
-
-
-#: Lanes come in multiples of this: whole vector registers.
+#: Lanes that a row is folded into come in multiples of this: whole vector registers.
 ROW_LANES = 32
 
 
 def row_scratch(n_classes: int, width: int, dtype: Any) -> tuple[Any, ...]:
-    """Return the space that ``gather_above`` works in, for rows of so many classes and so many lanes."""
+    """Return the space that ``gather_above`` works in, for rows of ``n_classes`` scores and ``width`` lanes."""
     n_words = (n_classes + 7) // 8
     return (
         np.zeros(8 * n_words, np.uint8),  # flags of the scores of interest, eight to a word
@@ -57,6 +52,6 @@ def row_scratch(n_classes: int, width: int, dtype: Any) -> tuple[Any, ...]:
 
 
 def lanes_for(n_ranks: int, n_classes: int) -> int:
-    """Return the number of lanes for r ranks: about 1.5 r; 0 where a row is not longer than that."""
+    """Return the number of lanes for r ranks: about 1.5 r, or 0 if a row is not longer than that."""
     width = -(-3 * n_ranks // (2 * ROW_LANES)) * ROW_LANES
     return width if n_ranks and n_classes > width else 0

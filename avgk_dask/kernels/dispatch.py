@@ -1,10 +1,9 @@
 """Kernels as the other folders call them: compiled for large matrices, NumPy for small ones.
 
-Each kernel exists twice, under the same name, in ``kernels/compiled`` and ``kernels/numpy``. Both are called the same way and
-give the same bits, so a process, a worker or a single call may use either. Compiling takes seconds, and a small matrix needs
-only milliseconds. The compiled kernels, and numba, are imported when they are first needed.
-
-``watching`` reports when a kernel is being compiled, so that progress bars can show it.
+Each kernel exists twice, under the same name, in ``kernels/compiled`` and ``kernels/numpy``: its twin there defines what it
+does. Both are called the same way and give the same bits, so a process, a worker or a single call may use either. Compiling
+takes seconds, and a small matrix needs only milliseconds. The compiled kernels, and numba, are imported when they are first
+needed. ``watching`` reports when a kernel is being compiled, so that progress bars can show it.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ def is_compiling() -> bool:
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Call a function, while this holds, whenever compiling begins and ends in this process; loading from a cache is none.
+    """Call a function whenever compiling begins and ends in this process; loading from the cache does not count.
 
-    Kernels compile others that they call: of these nothing is told.
+    Kernels compile others that they call: these are not reported.
     """
     _watchers.append(watcher)
     try:
@@ -47,14 +46,13 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def _change(by: int) -> None:
+    """Count kernels that begin or end to be compiled, and call the watchers at the first and the last."""
     global _n_open
     with _lock:
-        before = is_compiling()
-        _n_open += by
+        before, _n_open = is_compiling(), _n_open + by
         after = is_compiling()
-    if before != after:
-        for watcher in list(_watchers):
-            watcher(after)
+    for watcher in list(_watchers) if before != after else ():
+        watcher(after)
 
 
 @cache
@@ -76,54 +74,16 @@ def listen() -> None:
 
 #: The kernels of each module; ``compiled`` and ``numpy`` hold modules of the same names.
 MODULES = {
-    "events": (
-        "add_exact",
-        "collect_near",
-        "count_apart",
-        "count_at_edges",
-        "count_bins",
-        "count_cells",
-        "find_brackets",
-        "find_edge",
-        "group_order",
-        "half_keys",
-        "join_bins",
-        "move_cells",
-        "rank_in_row",
-        "scatter_rows",
-        "step_events",
-    ),
-    "exponentials": (
-        "exponentials",
-        "logarithms",
-        "mix_rows",
-        "row_sums",
-        "scaled_losses",
-        "sigmoid_narrow",
-        "sigmoid_wide",
-        "softmax_narrow",
-        "softmax_norms",
-        "softmax_part",
-        "softmax_wide",
-    ),
-    "ranks": ("add_products", "count_lower", "order_top", "rank_top", "row_floor"),
-    "rows": (
-        "add_strata",
-        "count_sets",
-        "find_labels",
-        "gather_above",
-        "hold_rows",
-        "rank_labels",
-        "scan_rows",
-        "split_rows",
-        "tell_sets",
-    ),
+    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells find_brackets find_edge
+        group_order half_keys join_bins move_cells rank_in_row scatter_rows step_events""",
+    "exponentials": """exponentials logarithms mix_rows row_sums scaled_losses sigmoid_narrow sigmoid_wide
+        softmax_narrow softmax_norms softmax_part softmax_wide""",
+    "ranks": "add_products count_lower order_top rank_top row_floor",
+    "rows": "add_strata count_sets find_labels gather_above hold_rows rank_labels scan_rows split_rows tell_sets",
 }
 #: The module of each kernel.
-KERNELS = {name: module for module, names in MODULES.items() for name in names}
-
-
-#: Threads that import numba at once see it half made, or wait for each other for ever: they hold different locks of its own.
+KERNELS = {name: module for module, names in MODULES.items() for name in names.split()}
+#: Threads that import numba at once see it half made, or wait for each other forever: they hold different locks of its own.
 _importing = forkable(RLock())
 
 
@@ -140,16 +100,16 @@ def plain_twin(name: str) -> Any:
 
 
 def kept_in() -> str:
-    """Return the folder in which numba keeps what it has compiled of the kernels."""
+    """Return the folder in which numba keeps the compiled kernels."""
     return str(compiled_kernel("hold_rows")._cache.cache_path)
 
 
-#: Scores of the matrix that this thread works on, as far as it was told.
+#: Scores of the matrix that this thread works on, as set by ``work_on``.
 _n_scores: ContextVar[int] = ContextVar("n_scores", default=0)
 
 
 def work_on(n_scores: int) -> None:
-    """Tell the kernels that this thread works on a matrix of so many scores from now on."""
+    """Set the number of scores of the matrix that this thread works on from now on."""
     _n_scores.set(n_scores)
 
 
@@ -172,15 +132,13 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """The compiled kernel; it is compiled, or loaded, when it is called with types that it has not met."""
+        """The compiled kernel; it is compiled, or loaded, when it is called with new types."""
         return compiled_kernel(self.name)
 
 
 def _size(given: Any) -> int:
     """Return how many numbers an argument holds: that of the first array in a tuple."""
-    while isinstance(given, tuple):
-        given = given[0]
-    return getattr(given, "size", 0)
+    return _size(given[0]) if isinstance(given, tuple) else getattr(given, "size", 0)
 
 
 _ALL = {name: Kernel(name) for name in KERNELS}

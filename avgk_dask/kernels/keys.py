@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Floats, Ints
 from ..credentials import shown
 from ..errors import DtypeError
 from . import dispatch as chosen
 
-Array = NDArray[Any]
-Keys = NDArray[np.int64]
+Keys = Ints
 
 KEY_MIN = -(2**63)
 KEY_MAX = 2**63 - 1
@@ -35,7 +35,7 @@ _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
-    """Return the dtype in native byte order, or refuse one whose values have no order we serve; ``where`` they are is told."""
+    """Return the dtype in native byte order, or refuse one whose values have no order we serve; ``where`` names their place."""
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:
@@ -78,15 +78,11 @@ def encode(values: Array) -> Keys:
         return (values ^ np.uint64(2**63)).view(np.int64)
     if not is_float(dtype):
         return values.astype(np.int64)
-    keys = sign_magnitude(values.view(_BITS[dtype.itemsize]).astype(np.int64), dtype.itemsize)
+    bits = values.view(_BITS[dtype.itemsize]).astype(np.int64)
+    magnitude = bits & np.int64((1 << (8 * dtype.itemsize - 1)) - 1)
+    keys = np.where(bits < 0, -magnitude, magnitude)
     keys[np.isnan(values)] = NAN_KEY
     return keys
-
-
-def sign_magnitude(bits: Keys, itemsize: int) -> Keys:
-    """Return the keys of floats from their bits, sign-extended to int64."""
-    magnitude = bits & np.int64((1 << (8 * itemsize - 1)) - 1)
-    return np.where(bits < 0, -magnitude, magnitude)
 
 
 def decode(keys: Any, dtype: np.dtype[Any]) -> Array:
@@ -137,7 +133,7 @@ def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
 
 
 def first_key_from(value: Any, dtype: np.dtype[Any]) -> int:
-    """Return the smallest key whose value is at least ``value``, without rounding it; one past the largest where none is.
+    """Return the smallest key whose value is at least ``value``, without rounding it; one past the largest if there is none.
 
     Examples
     --------
@@ -163,8 +159,8 @@ def _exact_value(value: Any) -> Fraction | float:
 def carrier(block: Array) -> Array:
     """Return the block in a dtype the kernels are compiled for, whose own order is the scores' order.
 
-    float32, float64, uint8, int16, int32 and int64 pass as they are. Half floats become their
-    16-bit keys (NaN the smallest int16), other integers widen.
+    float32, float64, uint8, int16, int32 and int64 pass unchanged. Half floats become their 16-bit keys (NaN the smallest
+    int16), other integers widen.
     """
     dtype = check_dtype(block.dtype)
     block = np.ascontiguousarray(block, dtype)
@@ -201,39 +197,8 @@ def carrier_floor(key: int, dtype: np.dtype[Any]) -> Any:
     return carrier(np.zeros(1, dtype)).dtype.type(key)
 
 
-# Orders of ties: keys refined so that no ties at chosen scores are left.
-#
-# The refined key of a score is ``level * 2**bits + draw``: the level says between which of the chosen
-# keys it lies or which of them it equals, and only there the draw, which orders the ties, counts.
-# Selecting on refined keys then breaks the ties in that order, and changes nothing else.
-
-
-Ints = NDArray[np.int64]
-
-#: Bits of a tie's pseudo-random draw: the same for any number of keys chosen, and enough for two million of them.
+#: Bits of a tie's pseudo-random draw: the same for any number of keys, and enough for two million of them.
 SPREAD_BITS = 40
-
-
-def refine(keys: Ints, chosen: Ints, draw: Any) -> Ints:
-    """Return the refined keys of a block of keys.
-
-    ``chosen`` ascend. ``draw(where)`` returns, for the flat indices of the keys that are among them, the draws
-    of these ties: integers of at most ``SPREAD_BITS`` bits, the highest for the tie to keep first.
-    """
-    bits = np.int64(draw_bits(chosen.size))
-    flat = keys.reshape(-1)
-    n_lower = np.searchsorted(chosen, flat)
-    equal = np.flatnonzero(chosen[np.minimum(n_lower, chosen.size - 1)] == flat)
-    level = 2 * n_lower
-    level[equal] += 1
-    refined = (level - chosen.size) << bits
-    refined[equal] += draw(equal)
-    return refined.reshape(keys.shape)
-
-
-def draw_bits(n_chosen: int) -> int:
-    """Return the number of bits that are left for draws beside the 2 n + 1 levels."""
-    return 64 - (2 * n_chosen + 1).bit_length()
 
 
 def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -246,27 +211,30 @@ def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
-    """Refine a block that starts at this row and class of the matrix: ties in a fixed pseudo-random order of sample and class.
+    """Refine a block that starts at this row and class of the matrix: ties at chosen keys in a fixed pseudo-random order.
 
-    The ties with the highest draws come first, and of equal ones the first in row-major order.
+    The refined key of a score is ``level * 2**bits + draw``: the level says between which of the ascending chosen keys it
+    lies or which of them it equals, and only there the draw counts, which depends on sample and class alone. Selecting on
+    refined keys breaks these ties in the order of their draws, the highest first and of equal ones the first in row-major
+    order, and changes nothing else.
     """
-    width = keys.shape[1]
+    bits = np.int64(64 - (2 * chosen.size + 1).bit_length())  # what 2 n + 1 levels leave
+    flat = keys.reshape(-1)
+    n_lower = np.searchsorted(chosen, flat)
+    equal = np.flatnonzero(chosen[np.minimum(n_lower, chosen.size - 1)] == flat)
+    level = 2 * n_lower
+    level[equal] += 1
+    refined = (level - chosen.size) << bits
+    row, column = np.divmod(equal, keys.shape[1])
+    numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
+    refined[equal] += (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
+    return refined.reshape(keys.shape)
 
-    def draw(where: Ints) -> Ints:
-        row, column = np.divmod(where, width)
-        numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
-        return (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
 
-    return refine(keys, chosen, draw)
-
-
-# Pseudo-random numbers of samples: one for each, from a seed and the sample's number alone, whatever the chunks are.
-
-
-def sample_draws(seed: int, stream: int, samples: NDArray[np.int64]) -> NDArray[np.float64]:
+def sample_draws(seed: int, stream: int, samples: Ints) -> Floats:
     """Return a number in [0, 1), a multiple of 2**-53, for each sample, given their numbers.
 
-    Streams of one seed have nothing in common.
+    They depend on the seed and the sample's number alone, whatever the chunks are. Streams of one seed have nothing in common.
 
     Examples
     --------

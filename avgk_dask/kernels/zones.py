@@ -1,4 +1,4 @@
-"""Tables that find the zone of a key: intervals of keys and the gaps above them, as the kernels take them."""
+"""Tables that find where a key lies, as the kernels take them: among intervals and the gaps above them, or among single keys."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array, Ints
 from .keys import KEY_MAX
-
-Array = NDArray[Any]
-Ints = NDArray[np.int64]
 
 #: Bins that all zones together share, and entries of the table that finds a key's zone.
 N_BINS = 1 << 14
 _N_STARTS = 1 << 13
+#: Stretches of keys in the table that finds an edge.
+_N_EDGE_STARTS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class ZoneTable:
         # An interval up to the very highest int64 leaves no gap above it: no key starts there.
         first = int(intervals[0][1] == KEY_MAX)
         starts = np.full(_N_STARTS, first, np.int32)
-        lasts = _last_of_stretches(_N_STARTS - 1, table_shift)
+        # The last number of each stretch of 2**table_shift from 0 on, at most the highest uint64.
+        ends, most = np.arange(1, _N_STARTS, dtype=np.uint64), (1 << 64 - table_shift) - 1
+        lasts = np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(table_shift)) - np.uint64(1))
         ascending = np.array([floor - floors[-1] for floor in floors[::-1]], np.uint64)
         starts[:-1] = np.maximum(first, len(floors) - np.searchsorted(ascending, lasts, side="right"))
         shifts = np.array([shift_to_fit(span, n_bins) for span in spans], np.uint64)
@@ -94,23 +96,9 @@ def intervals_of(floors: Ints, keys: Array) -> Ints:
     return found
 
 
-def _last_of_stretches(n: int, shift: int) -> NDArray[np.uint64]:
-    """Return the last number of each of n stretches of ``2**shift`` from 0 on, at most the highest uint64."""
-    most = (1 << 64 - shift) - 1
-    ends = np.arange(1, n + 1, dtype=np.uint64)
-    return np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(shift)) - np.uint64(1))
-
-
 def shift_to_fit(span: int, n_bins: int) -> int:
     """Return the least shift with which ``span`` keys fit into ``n_bins`` bins."""
     return max(0, (-(-span // n_bins) - 1).bit_length())
-
-
-# Tables that find where a key lies among ascending ones, as the kernels take them.
-
-
-#: Runs of keys in the table that finds an edge.
-_N_EDGE_STARTS = 1 << 16
 
 
 @dataclass(frozen=True)

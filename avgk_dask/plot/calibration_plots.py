@@ -20,16 +20,12 @@ from .canvas import (
     next_series,
     percent,
     scaled,
-    share_ticks,
     size_in_ems,
 )
-from .legends import add_legend, plain
+from .legends import add_legend, finish, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-__all__ = ["near_threshold", "reliability", "temperatures"]
 
 
 def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None = None) -> Axes:
@@ -67,10 +63,7 @@ def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None =
         ax.plot(x, y, label=told, **next_series(ax), **scaled(0.67, "markersize"))
     ax.set(xlabel="confidence: mean highest score", ylabel="accuracy: share right")
     ax.set(xlim=(0, 1), ylim=(0, 1))
-    share_ticks(ax)
-    fit_ticks(ax)
-    add_legend(ax)
-    return ax
+    return finish(ax, 1)
 
 
 def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
@@ -107,9 +100,7 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
     ax.plot(x, y, color=AVERAGE_K, marker="o", label="near the threshold", **scaled(0.67, "markersize"))
     ax.plot([threshold, threshold], heights, color=BUDGET, linestyle="--", label="threshold")
     ax.set(xlabel="mean score", ylabel="share right")
-    fit_ticks(ax)
-    add_legend(ax)
-    return ax
+    return finish(ax, None)
 
 
 def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
@@ -139,7 +130,11 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax)
     ordered = curve.sortby("temperature")
     x, nll = ordered.temperature.values, ordered.nll.values
-    _draw_rules(ordered, ax)
+    for rule, color, dashes in (("top", TOP_K, "--"), ("average", AVERAGE_K, "-")):
+        values = percent(ordered[f"{rule}_k_error"])
+        if not np.isnan(values).all():
+            style = {"color": color, "linestyle": dashes, "marker": "o", **scaled(0.5, "markersize")}
+            ax.plot(x, values, label=f"{rule}-k error", **style)
     right = ax.twinx()
     right.plot(x, nll, color=GAIN, linestyle=":", marker="s", label="NLL (right)", **scaled(0.5, "markersize"))
     right.set_ylabel("NLL")
@@ -151,16 +146,6 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
         fit_ticks(ax)
     add_legend(ax, beside=(right,))
     return ax
-
-
-def _draw_rules(ordered: xr.Dataset, ax: Axes) -> None:
-    """Draw both errors against the temperature."""
-    small = {"marker": "o", **scaled(0.5, "markersize")}
-    for rule, color, dashes in (("top", TOP_K, "--"), ("average", AVERAGE_K, "-")):
-        values = ordered[f"{rule}_k_error"]
-        if not np.isnan(values.values).all():
-            style = {"color": color, "linestyle": dashes, "label": f"{rule}-k error", **small}
-            ax.plot(ordered.temperature.values, percent(values), **style)
 
 
 def _double_ticks(ax: Axes) -> None:

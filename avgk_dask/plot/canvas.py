@@ -1,7 +1,13 @@
-"""Axes to draw into, and ticks that have the space they need."""
+"""What all pictures share: axes, ticks that have the space they need, colours, points to draw, and what a result must have.
+
+Colours mean the same in all pictures, and differ on white and black paper, for colour-blind eyes too: tests/plot/test_palette.py
+checks their contrasts, and their distances as deuteranopes and protanopes see them. Of very many points some are drawn, each
+where it is, so that a picture stays small whatever N and C are.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,23 +21,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-__all__ = [
-    "budget_scale",
-    "fit_ticks",
-    "name_ticks",
-    "new_axes",
-    "percent_ticks",
-    "scaled",
-    "share_ticks",
-    "size_in_ems",
-]
-
+#: What is of average-k, of top-k, of their difference, and of a budget. The report puts variables of its page in their place.
+AVERAGE_K, TOP_K, GAIN, BUDGET = "#0072b2", "#d55e00", "#009e73", "#aa22ff"
+#: Results and tables that stand side by side. None of them is a colour above: the report leaves them as they are.
+SERIES = ("#2255ee", "#bb8800", "#bb11aa", "#00aa66", "#995577", "#0099ff", "#aa4422")
+#: Their markers; there is one less, so that 42 series differ.
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+#: Budgets are a stretch of this map: its ends would be lost on black and on white paper.
+_MAP, _FIRST, _LAST = "plasma", 0.3, 0.75
+#: Points of a curve are kept this many to the width and as many to the height.
+_PER_SIDE = 400
+#: Counts up to which each has a bar, and bars for those between a power of ten and the next where there are more.
+MOST_BINS, _PER_DECADE = 400, 10
 #: Width of a letter of a number, in ems: a generous mean over the fonts of style sheets; and space between two numbers.
 _LETTER, _SPACE = 0.65, 0.8
 #: Counts from here on are told as powers of ten.
 _LARGE = 100_000
 #: Budgets whose largest is so many times the smallest are drawn on a logarithmic axis.
 _FAR = 1_000
+#: What takes no space in the text of a tick.
+_MARKUP = re.compile(r"\\mathdefault|[${}^\\]")
 #: Of ticks with names, every so many-th may be named.
 _STEPS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
 
@@ -61,14 +70,6 @@ def size_in_ems(ax: Axes) -> tuple[float, float]:
     return box.width / em, box.height / em
 
 
-def _count_text(value: float, highest: float) -> str:
-    """Return an integer for a tick: 20000, or 2 times a power of ten on an axis that goes far."""
-    if highest < _LARGE or value == 0:
-        return f"{value:.0f}"
-    power = int(np.floor(np.log10(abs(value))))
-    return rf"${value / 10**power:g}{{\times}}10^{power}$"
-
-
 def fit_ticks(ax: Axes, *, integer: bool = False) -> None:
     """Mark as many numbers on the x-axis as have space between them: up to nine, and integers only where asked for."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -76,15 +77,23 @@ def fit_ticks(ax: Axes, *, integer: bool = False) -> None:
     if ax.get_xscale() != "linear":
         return
     low, high = ax.get_xlim()
+
+    def count_text(value: float, _: object) -> str:
+        """Return an integer for a tick: 20000, or 2 times a power of ten on an axis that goes far."""
+        if ax.get_xlim()[1] < _LARGE or value == 0:
+            return f"{value:.0f}"
+        power = int(np.floor(np.log10(abs(value))))
+        return rf"${value / 10**power:g}{{\times}}10^{power}$"
+
     if integer:
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count_text(value, ax.get_xlim()[1])))
+        ax.xaxis.set_major_formatter(FuncFormatter(count_text))
     width = size_in_ems(ax)[0]
     for most in range(9, 0, -1):
         locator = MaxNLocator(nbins=most, integer=integer, min_n_ticks=1, steps=[1, 2, 5, 10])
         ax.xaxis.set_major_locator(locator)
         ticks = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
         names = ax.xaxis.get_major_formatter().format_ticks(ticks)
-        longest = max((len(_letters(name)) for name in names), default=0)
+        longest = max((len(_MARKUP.sub("", name.replace("\\times", "x"))) for name in names), default=0)
         if len(ticks) < 2 or (ticks[1] - ticks[0]) / (high - low) * width > longest * _LETTER + _SPACE:
             return
 
@@ -97,11 +106,6 @@ def budget_scale(ax: Axes, k: Array) -> None:
         ax.set_xscale("log")
 
 
-def _letters(name: str) -> str:
-    """Return about as many letters as a number takes when it is drawn."""
-    return name.replace("\\mathdefault", "").replace("\\times", "x").translate(str.maketrans("", "", "${}^\\"))
-
-
 def name_ticks(ax: Axes, ticks: Array, names: list[str]) -> None:
     """Name the ticks of the x-axis: all of them, or some with the same number between them, round ones if possible."""
     low, high = ax.get_xlim()
@@ -112,17 +116,8 @@ def name_ticks(ax: Axes, ticks: Array, names: list[str]) -> None:
     ax.set_xticks(ticks[first::step], names[first::step])
 
 
-def percent_ticks(ax: Axes) -> None:
-    """Mark percentages on the y-axis up to 100, whatever the space above is for."""
-    _mark_up_to(ax, 100)
-
-
-def share_ticks(ax: Axes) -> None:
-    """Mark shares on the y-axis up to 1, whatever the space above is for."""
-    _mark_up_to(ax, 1)
-
-
-def _mark_up_to(ax: Axes, whole: float) -> None:
+def ticks_up_to(ax: Axes, whole: float) -> None:
+    """Mark percentages on the y-axis up to 100, or shares up to 1, whatever the space above is for."""
     from matplotlib.ticker import MaxNLocator
 
     class UpTo(MaxNLocator):
@@ -133,23 +128,6 @@ def _mark_up_to(ax: Axes, whole: float) -> None:
             return ticks[ticks <= whole * (1 + 1e-9)]
 
     ax.yaxis.set_major_locator(UpTo(steps=[1, 2, 2.5, 5, 10]))
-
-
-# Colours that mean the same in all pictures, and differ on white and black paper, for colour-blind eyes too.
-#
-# ``tests/plot/test_palette.py`` holds them to it: contrasts with either paper, and distances as deuteranopes and protanopes see them.
-
-
-__all__ = ["AVERAGE_K", "BUDGET", "GAIN", "SERIES", "TOP_K", "ink_of", "next_series", "ordered_colors"]
-
-#: What is of average-k, of top-k, of their difference, and of a budget. The report puts variables of its page in their place.
-AVERAGE_K, TOP_K, GAIN, BUDGET = "#0072b2", "#d55e00", "#009e73", "#aa22ff"
-#: Results and tables that stand side by side. None of them is a colour above: the report leaves them as they are.
-SERIES = ("#2255ee", "#bb8800", "#bb11aa", "#00aa66", "#995577", "#0099ff", "#aa4422")
-#: Their markers; there is one less, so that 42 series differ.
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-#: Budgets are a stretch of this map: its ends would be lost on black and on white paper.
-_MAP, _FIRST, _LAST = "plasma", 0.3, 0.75
 
 
 def ordered_colors(n: int) -> list[str]:
@@ -182,17 +160,6 @@ def ink_of(ax: Axes) -> str:
     return str(ax.xaxis.label.get_color())
 
 
-# What is drawn of many points: some of them, each where it is, so that a picture stays small whatever N and C are.
-
-
-__all__ = ["MOST_BINS", "binned", "thinned"]
-
-#: Points of a curve are kept this many to the width and as many to the height.
-_PER_SIDE = 400
-#: Counts up to which each has a bar, and bars for those between a power of ten and the next where there are more.
-MOST_BINS, _PER_DECADE = 400, 10
-
-
 def thinned(x: Array, *curves: Floats) -> Ints:
     """Return the places of the points to draw of curves over ascending x: all of them where they are few.
 
@@ -215,12 +182,6 @@ def binned(counts: Ints) -> tuple[Ints, Ints]:
         return counts, np.arange(counts.size + 1)
     edges = np.unique(np.append(0, np.geomspace(1, counts.size, _PER_DECADE * len(str(counts.size))).round()))
     return np.add.reduceat(counts, edges[:-1].astype(np.int64)), edges.astype(np.int64)
-
-
-# What a picture needs of a result or a table, and refusals of what has none of it.
-
-
-__all__ = ["known_budget", "need", "need_table", "percent"]
 
 
 def need(result: xr.Dataset, name: str, what: str) -> None:

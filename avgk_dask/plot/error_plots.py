@@ -1,4 +1,4 @@
-"""Which budget a picture or a sentence speaks of: the one that surely gains most, of those whose gain is clear."""
+"""Pictures of errors and gains, and which budget they speak of: the one that surely gains most, of those whose gain is clear."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ from .canvas import (
     new_axes,
     next_series,
     percent,
-    percent_ticks,
     scaled,
     size_in_ems,
     thinned,
+    ticks_up_to,
 )
 from .legends import add_legend, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-__all__ = ["CLEAR", "best_budget", "is_clear", "is_crowded", "n_arbitrary"]
 
 #: Standard errors to either side that hold the true value 95 times in 100; and how many samples must fall on one side, and
 #: none on the other, for a coin to do that less than 5 times in 100.
@@ -84,11 +82,6 @@ def n_arbitrary(result: xr.Dataset) -> Ints:
     kept = result.n_kept.values
     return np.asarray(np.minimum(kept, result.n_ties.values - kept))
 
-
-# Pictures of errors and of what average-k saves.
-
-
-__all__ = ["errors", "gains", "model_errors"]
 
 #: Budgets up to which each has a marker, and a bar, and a tick if it is fractional; errors are drawn on an axis up to this where there are none.
 _MARKED, _BARS, _NAMED, _NO_ERRORS = 50, 30, 2, 0.1
@@ -198,7 +191,7 @@ def _finish_errors(ax: Axes, k: Array, title: str | None) -> None:
     ax.set(xlabel=_K, ylabel=_ERROR)
     highest = max((float(np.asarray(line.get_ydata(), float).max(initial=0)) for line in ax.lines), default=0)
     ax.set_ylim(0, ax.get_ylim()[1] if highest else _NO_ERRORS)
-    percent_ticks(ax)
+    ticks_up_to(ax, 100)
     _budget_ticks(ax, k)
     add_legend(ax, title=title)
 
@@ -252,10 +245,13 @@ def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = Non
     whole = result.isel(k=np.flatnonzero(~np.isnan(result.top_k_error.values))).sortby("k")
     if label is not None:
         _draw_saved(whole, ax, label)
-    elif whole.sizes["k"] <= _BARS:
-        _draw_bars(whole, ax)
-    else:
-        _draw_areas(whole, ax)
+        return ax
+    average, top = percent(whole.average_k_error), percent(whole.top_k_error)
+    has_bars = "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all()
+    reach = CLEAR * percent(whole.adaptive_gain_stderr) if has_bars else None
+    draw = _draw_bars if whole.sizes["k"] <= _BARS else _draw_areas
+    draw(ax, whole.k.values, average, top, reach)
+    add_legend(ax)
     return ax
 
 
@@ -271,25 +267,22 @@ def _draw_saved(whole: xr.Dataset, ax: Axes, label: str) -> None:
     add_legend(ax)
 
 
-def _draw_bars(whole: xr.Dataset, ax: Axes) -> None:
+def _draw_bars(ax: Axes, k: Array, average: Floats, top: Floats, reach: Floats | None) -> None:
     """Draw a bar for each budget, with the change in percent above it where there is space."""
-    average, top = percent(whole.average_k_error), percent(whole.top_k_error)
-    both, ticks, higher = np.minimum(average, top), np.arange(whole.sizes["k"]), np.maximum(average, top)
+    both, ticks, higher = np.minimum(average, top), np.arange(k.size), np.maximum(average, top)
     ax.bar(ticks, both, color=AVERAGE_K, label="average-k errors")
     ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="saved top-k errors")
     worse = average > top
     if worse.any():
         more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
         ax.bar(ticks[worse], (average - top)[worse], bottom=both[worse], label="added errors", **more)
-    if "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all():
-        reach = CLEAR * percent(whole.adaptive_gain_stderr)
+    if reach is not None:
         higher = np.fmax(higher, average + reach)
         ax.errorbar(ticks, average, reach, fmt="none", ecolor=ink_of(ax), label="95 % interval")
     ax.margins(x=0.05 if ticks.size > 2 else 0.7)
     _finish_gains(ax, float(higher.max()))
-    name_ticks(ax, ticks, [f"{k:g}" for k in whole.k.values])
+    name_ticks(ax, ticks, [f"{one:g}" for one in k])
     _name_changes(ax, average, top, higher)
-    add_legend(ax)
 
 
 def _name_changes(ax: Axes, average: Floats, top: Floats, higher: Floats) -> None:
@@ -306,31 +299,26 @@ def _name_changes(ax: Axes, average: Floats, top: Floats, higher: Floats) -> Non
         ax.annotate(name, (i, higher[i]), (0, 2), textcoords="offset points", **style)
 
 
-def _draw_areas(whole: xr.Dataset, ax: Axes) -> None:
+def _draw_areas(ax: Axes, k: Array, average: Floats, top: Floats, reach: Floats | None) -> None:
     """Draw what bars would show where there are too many of them."""
-    k, average, top = whole.k.values, percent(whole.average_k_error), percent(whole.top_k_error)
     drawn = thinned(k, average, top)
     k, average, top = k[drawn], average[drawn], top[drawn]
-    both = np.minimum(average, top)
+    both, higher = np.minimum(average, top), np.maximum(average, top)
     ax.fill_between(k, both, color=AVERAGE_K, linewidth=0, label="average-k errors")
     ax.fill_between(k, both, top, color=GAIN, linewidth=0, label="saved top-k errors")
     if (average > top).any():
         more: dict[str, Any] = {"facecolor": "none", "edgecolor": TOP_K, "hatch": "////", "linewidth": 0}
         ax.fill_between(k, both, average, label="added errors", **more)
-    higher = np.maximum(average, top)
-    if "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all():
-        reach = CLEAR * percent(whole.adaptive_gain_stderr)[drawn]
-        higher = np.fmax(higher, average + reach)
-        ax.fill_between(
-            k, average - reach, average + reach, color=ink_of(ax), alpha=0.4, linewidth=0, label="95 % interval"
-        )
+    if reach is not None:
+        low, high = average - reach[drawn], average + reach[drawn]
+        higher = np.fmax(higher, high)
+        ax.fill_between(k, low, high, color=ink_of(ax), alpha=0.4, linewidth=0, label="95 % interval")
     _finish_gains(ax, float(higher.max()))
     budget_scale(ax, k)
-    add_legend(ax)
 
 
 def _finish_gains(ax: Axes, highest: float) -> None:
     """Name the axes of bars of errors, which begin at 0."""
     ax.set_ylim(0, 1.05 * highest or _NO_ERRORS)
-    percent_ticks(ax)
+    ticks_up_to(ax, 100)
     ax.set(xlabel=_K, ylabel=_ERROR)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..errors import visible
+from .canvas import fit_ticks, ticks_up_to
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
     from matplotlib.transforms import Transform
 
-
-__all__ = ["add_legend", "add_note", "plain"]
 
 #: A handle of what is drawn, and its name.
 Entry: TypeAlias = "tuple[Artist, str]"
@@ -80,6 +79,15 @@ def add_legend(ax: Axes, *, title: str | None = None, beside: tuple[Axes, ...] =
     legend, _ = _draw(ax, *_first(entries, title, most), columns, corners[number])
     for each in (ax, *beside):
         _make_room(each, corners[number], *_share(ax, legend))
+
+
+def finish(ax: Axes, whole: float | None = 100, *, integer: bool = False) -> Axes:
+    """Fit the ticks of drawn axes, with percentages or shares up to a whole on the y-axis, add the legend, and return the axes."""
+    if whole is not None:
+        ticks_up_to(ax, whole)
+    fit_ticks(ax, integer=integer)
+    add_legend(ax)
+    return ax
 
 
 def _first(entries: list[Entry], title: str | None, most: int) -> tuple[list[Entry], str | None]:

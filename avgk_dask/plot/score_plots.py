@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
 
 
-__all__ = ["ranked_scores", "straddle"]
-
 #: Ranks that are drawn.
 _MOST_RANKS = 12
 #: Share of the width that a colour bar leaves; letters in a cell, in ems of those at the ticks.

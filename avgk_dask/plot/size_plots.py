@@ -1,4 +1,4 @@
-"""Pictures of set sizes."""
+"""Pictures of set sizes, of the errors of groups, and of the coverage by set size: who is served badly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from .canvas import (
     MOST_BINS,
     TOP_K,
     binned,
-    fit_ticks,
     ink_of,
     known_budget,
     need,
@@ -25,18 +24,15 @@ from .canvas import (
     next_series,
     ordered_colors,
     percent,
-    percent_ticks,
     scaled,
     thinned,
 )
 from .error_plots import best_budget
-from .legends import add_legend, add_note, plain
+from .legends import add_note, finish, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-__all__ = ["last_size", "set_size_distribution", "set_sizes"]
 
 #: Budgets that are drawn where none are asked for, and that a legend names.
 _FEW = 6
@@ -85,10 +81,7 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     ax.set(xlabel="labels in the set", ylabel="samples (%)" if bars.size > last else "samples (% for each bar)")
     _look_close(ax, counts, last, budget, result.attrs.get("n_classes", last))
     _mark_budget(ax, budget, BUDGET if label is None else ink_of(ax))
-    percent_ticks(ax)
-    fit_ticks(ax, integer=True)
-    add_legend(ax)
-    return ax
+    return finish(ax, integer=True)
 
 
 def _draw_sizes(ax: Axes, shares: Floats, edges: Ints, label: str | None) -> None:
@@ -171,10 +164,7 @@ def set_size_distribution(
     if last > MOST_BINS:
         ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(-0.02 * last if ax.get_xscale() == "linear" else -0.2, last * 1.02)
-    percent_ticks(ax)
-    fit_ticks(ax, integer=True)
-    add_legend(ax)
-    return ax
+    return finish(ax, integer=True)
 
 
 def _draw_share(ax: Axes, counts: Ints, end: int, budget: float, style: dict[str, Any]) -> None:
@@ -199,12 +189,6 @@ def _spaced(values: Array, n: int) -> list[float]:
     """Return up to n of some values, evenly spaced among them, ascending."""
     ordered = np.unique(values)
     return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
-
-
-# Pictures of classes, groups and set sizes: who is served badly.
-
-
-__all__ = ["group_errors", "size_coverage"]
 
 
 def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None = None) -> Axes:
@@ -246,10 +230,7 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
     what = plain(breakdown.attrs.get("by", "group"))
     many = "classes" if what == "class" else f"{what}s"
     ax.set(xlabel=f"error of the {what} (%)", ylabel=f"{many} up to it (%)", xlim=(0, 100), ylim=(0, 103))
-    percent_ticks(ax)
-    fit_ticks(ax)
-    add_legend(ax)
-    return ax
+    return finish(ax)
 
 
 def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
@@ -290,7 +271,4 @@ def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     ends = [sizes[0] - 0.5, sizes[-1] + 0.5]
     ax.plot(ends, [promised, promised], color=BUDGET, linestyle="--", label=f"promised: {promised:g} %")
     ax.set(xlabel="set size", ylabel="samples, coverage (%)", ylim=(0, 105))
-    percent_ticks(ax)
-    fit_ticks(ax, integer=True)
-    add_legend(ax)
-    return ax
+    return finish(ax, integer=True)

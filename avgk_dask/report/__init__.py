@@ -1,12 +1,12 @@
 """The report: self-contained HTML pages of results. Reads result Datasets, computes nothing."""
 
-from .breakdown import print_pairs, render_breakdown, write_breakdown
+from .breakdown import print_breakdown, print_pairs, render_breakdown, write_breakdown
 from .comparison import print_comparison, render_comparison, write_comparison
-from .coverage import render_coverage, write_coverage
+from .coverage import print_coverage, render_coverage, write_coverage
 from .info import print_info
 from .page import render_report, write_report
-from .tables import print_breakdown, print_utilities
-from .text import print_coverage, print_table, print_transfer
+from .tables import print_utilities
+from .text import print_table, print_transfer
 
 __all__ = [
     "print_breakdown",

@@ -1,34 +1,34 @@
-"""Which model is best, and how clearly, in words."""
+"""Comparisons of models: which is best and how clearly in words, as tables, and as a page."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
 
 from .. import plot
-from ..errors import OptionError
-from ..results.datasets import ATTRIBUTE, check_dimensions, check_result, kind_sentence
+from ..results.datasets import ATTRIBUTE, check_source, kind_sentence
 from ..results.text import Screen
-from .downloads import (
-    MOST_NAME,
-    MOST_OPEN,
-    clipped,
-    clipped_cells,
-    comparison_columns,
-    difference_columns,
-    downloads,
-    spaced,
-)
+from .downloads import comparison_columns, difference_columns, downloads
 from .figures import comparison_pictures
-from .page import provenance, render, write_page
-from .tables import Table, fixed, percent, stderr_of, with_error
+from .frame import MOST_NAME, MOST_OPEN, clipped, clipped_cells, fold, provenance, render, spaced, write_page
+from .tables import Table, fixed, percent, share
 from .text import listed, stderr_sentence
 
-#: What p-values of clear differences are below.
-_ALPHA = 0.05
+#: What p-values of clear differences are below, and below what they are not told exactly.
+_ALPHA, _TINY = 0.05, 1e-4
+#: Models and rows of differences that a page shows at most.
+_MOST_MODELS, _MOST_ROWS = 12, 200
+_SECTIONS = (
+    ("errors", "Errors", ("pictures:model_errors",)),
+    ("models", "Models", ("models",)),
+    ("differences", "Differences", ("differences",)),
+    ("against", "Where adapting beats a better model", ("against",)),
+    ("numbers", "Numbers", ("downloads",)),
+    ("provenance", "Provenance", ("facts",)),
+)
 
 
 def comparison_headline(result: xr.Dataset) -> str:
@@ -37,33 +37,23 @@ def comparison_headline(result: xr.Dataset) -> str:
         return "Without labelled samples there are no errors to compare."
     pairs = {float(k): _best_two(result, k) for k in result.k.values}
     clear = {k: pair for k, pair in pairs.items() if is_clear(pair)}
+    largest = max(clear or pairs)
+    (best, error), (second, other) = _told_of(pairs[largest])
     if not clear:
-        return _no_clear_best(pairs)
-    largest = max(clear)
-    (best, error), (second, other) = _told_of(clear[largest])
+        nowhere = "" if len(pairs) == 1 else " At the other budgets there is none either."
+        return (
+            f"At k = {largest:g} there is no clear difference between the average-k errors of {best} ({error}) and {second} "
+            f"({other}): {_gap(pairs[largest])}.{nowhere}"
+        )
     first = f"At k = {largest:g}, average-k makes the fewest errors with {best}: {error}, {_gap(clear[largest])} less than with {second} ({other})."
-    return "".join([first, *_at_other_budgets(pairs, clear, largest)])
-
-
-def _at_other_budgets(pairs: dict[float, xr.Dataset], clear: dict[float, xr.Dataset], largest: float) -> list[str]:
-    """Say which models are clearly best at the other budgets, and where none is."""
-    budgets: dict[str, list[float]] = {}
+    others: dict[str, list[float]] = {}
     for k, pair in clear.items():
         if k != largest:
-            budgets.setdefault(named(pair.model.item()), []).append(k)
-    told = [f" At k = {listed(ks)} it is clearly {name}." for name, ks in budgets.items()]
+            others.setdefault(named(pair.model.item()), []).append(k)
+    told = [f" At k = {listed(ks)} it is clearly {name}." for name, ks in others.items()]
     unclear = [k for k in pairs if k not in clear]
-    return [*told, *([f" At k = {listed(unclear)} the best two do not clearly differ."] if unclear else [])]
-
-
-def _no_clear_best(pairs: dict[float, xr.Dataset]) -> str:
-    """Say that the best two models differ clearly at no budget, and by how much at the largest."""
-    k = max(pairs)
-    (best, error), (second, other) = _told_of(pairs[k])
-    nowhere = "" if len(pairs) == 1 else " At the other budgets there is none either."
-    return (
-        f"At k = {k:g} there is no clear difference between the average-k errors of {best} ({error}) and {second} ({other}): "
-        f"{_gap(pairs[k])}.{nowhere}"
+    return "".join(
+        [first, *told, *([f" At k = {listed(unclear)} the best two do not clearly differ."] if unclear else [])]
     )
 
 
@@ -98,13 +88,6 @@ def is_clear(pair: xr.Dataset) -> bool:
 def named(name: object) -> str:
     """Return the name of a model as a page shows it."""
     return clipped(str(name), MOST_NAME)
-
-
-# A comparison of models in words, as tables, and as a page of its own.
-
-
-#: What p-values below this are told as.
-_TINY = 1e-4
 
 
 def print_comparison(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
@@ -164,39 +147,29 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
     """
     check_comparison(result)
     few = _few(result)
-    whole = {"models": models_table(few), "differences": differences_table(few), "against": against_table(few)}
-    tables = {name: table and clipped_cells(table) for name, table in whole.items()}
-    in_view = {
-        f"{name}_in_sight": table and _in_sight(table, f"{few.k.values.max():g}") for name, table in tables.items()
-    }
-    drawn = comparison_pictures(few)
+    (models, n), (differences, n_pairs) = comparison_columns(result), difference_columns(result)
+    counts = f"{len(models['k']):,} of {n:,} rows of models and budgets and {len(differences['k']):,} of {n_pairs:,} rows of differences"
+    largest = f"{few.k.values.max():g}"  # what the headline speaks of stays in sight
+    tables = {"models": models_table(few), "differences": differences_table(few), "against": against_table(few)}
     return render(
         "comparison.html",
+        _SECTIONS,
+        comparison_pictures(few),
         title="Comparison of models",
         store=", ".join(named(name) for name in few.model.values),
         headline=comparison_headline(few),
-        details=[*_kind(result), *([stderr_sentence(result)] if stderr_sentence(result) else [])],
+        details=[*_kind(result), *filter(None, [stderr_sentence(result)])],
         left_out=_left_out(result, few),
-        pictures=drawn,
+        **{
+            name: fold(
+                table and clipped_cells(table), lambda rows: [row for row in rows if row[0] == largest][:MOST_OPEN]
+            )
+            for name, table in tables.items()
+        },
         facts=provenance(result, seconds, written),
-        sections=[part for part in _SECTIONS if {"errors": drawn, "against": tables["against"]}.get(part[0], True)],
-        **tables,
-        **in_view,
-        **_files(result),
+        downloads=downloads({"models": models, "differences": differences}, result.attrs),
+        downloads_told=f"{counts}, in full precision and with standard errors.",
     )
-
-
-#: The sections of a page.
-_SECTIONS = (
-    ("errors", "Errors"),
-    ("models", "Models"),
-    ("differences", "Differences"),
-    ("against", "Where adapting beats a better model"),
-    ("numbers", "Numbers"),
-    ("provenance", "Provenance"),
-)
-#: Models and rows of differences that a page shows at most.
-_MOST_MODELS, _MOST_ROWS = 12, 200
 
 
 def _few(result: xr.Dataset) -> xr.Dataset:
@@ -208,13 +181,6 @@ def _few(result: xr.Dataset) -> xr.Dataset:
     return spaced(result.isel(model=best, other=best), largest, max(_MOST_ROWS // (2 * n_pairs), 2))
 
 
-def _in_sight(table: Table, k: str) -> Table | None:
-    """Return the rows of a long table that the headline speaks of: those of its budget; nothing of a short one."""
-    if len(table.rows) <= MOST_OPEN:
-        return None
-    return Table(table.header, [row for row in table.rows if row[0] == k][:MOST_OPEN])
-
-
 def _left_out(result: xr.Dataset, few: xr.Dataset) -> str:
     """Say what a page does not show of a comparison; nothing where it shows all."""
     left = [
@@ -223,18 +189,6 @@ def _left_out(result: xr.Dataset, few: xr.Dataset) -> str:
         if few.sizes[name] < result.sizes[name]
     ]
     return f"Shown are {' and '.join(left)}." if left else ""
-
-
-def _files(result: xr.Dataset) -> dict[str, object]:
-    """Return the files inside a page, and what they hold."""
-    (models, n), (differences, n_pairs) = comparison_columns(result), difference_columns(result)
-    told = [f"{len(table['k']):,} of {of:,} {what}" for table, of, what in (
-        (models, n, "rows of models and budgets"), (differences, n_pairs, "rows of differences"),
-    )]  # fmt: skip
-    return {
-        "downloads": downloads({"models": models, "differences": differences}, result.attrs),
-        "downloads_told": f"{' and '.join(told)}, in full precision and with standard errors.",
-    }
 
 
 def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, seconds: float | None = None) -> None:
@@ -261,11 +215,8 @@ def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, second
 
 def check_comparison(result: xr.Dataset) -> None:
     """Refuse what ``compare`` did not give."""
-    check_result(result)
-    for name in ("difference", "difference_stderr", "discordant", "mcnemar_p_adjusted"):
-        if name not in result:
-            raise OptionError(f"result must have {name}; got one without it. Pass what compare gives.")
-    check_dimensions(result, ("k", "rule", "model", "other"))
+    names = ("difference", "difference_stderr", "discordant", "mcnemar_p_adjusted")
+    check_source(result, "compare", names, ("k", "rule", "model", "other"))
 
 
 def models_table(result: xr.Dataset) -> Table:
@@ -274,80 +225,49 @@ def models_table(result: xr.Dataset) -> Table:
     for k in result.k.values:
         for name in result.model.values:
             one = result.sel(k=k, model=name)
-            errors = [with_error(float(one[n]), stderr_of(one, n)) for n in ("top_k_error", "average_k_error")]
-            gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
-            rows.append((f"{k:g}", str(name), *errors, gain))
+            cells = share(one, "top_k_error"), share(one, "average_k_error"), share(one, "relative_gain", 1, "+")
+            rows.append((f"{k:g}", str(name), *cells))
     return Table(("k", "model", "top-k error", "avg-k error", "gain"), rows, ("gain", "top-k error"), ("model",))
 
 
-def _pairs(result: xr.Dataset) -> Iterator[xr.Dataset]:
-    """Return each pair of models, for each budget and rule that has errors."""
-    names = result.model.values
-    for k in result.k.values:
-        for rule in result.rule.values:
-            for i, model in enumerate(names):
-                for other in names[i + 1 :]:
-                    one = result.sel(k=k, rule=rule, model=model, other=other)
-                    if not np.isnan(one.difference):
-                        yield one.assign_coords(
-                            reversed=int(result.discordant.sel(k=k, rule=rule, model=other, other=model))
-                        )
-
-
 def differences_table(result: xr.Dataset) -> Table:
-    """Return a row for each budget, rule and pair of models."""
+    """Return a row for each budget, rule and pair of models that has errors."""
     rows: list[tuple[str, ...]] = []
     tones = {}
-    for one in _pairs(result):
+    names = result.model.values
+    places = itertools.product(result.k.values, result.rule.values, itertools.combinations(names, 2))
+    for k, rule, (model, other) in places:
+        one = result.sel(k=k, rule=rule, model=model, other=other)
+        if np.isnan(one.difference):
+            continue
         if is_clear(one):
             tones[len(rows), "difference"] = "strong"
-        names = str(one.model.item()), str(one.other.item())
-        discordant = f"{int(one.discordant):,} : {int(one.reversed):,}"
-        rows.append(
-            (
-                f"{float(one.k):g}",
-                str(one.rule.item()),
-                *names,
-                points(one),
-                discordant,
-                p_value(float(one.mcnemar_p_adjusted)),
-            )
-        )
+        reverse = int(result.discordant.sel(k=k, rule=rule, model=other, other=model))
+        p = float(one.mcnemar_p_adjusted)
+        rows.append((
+            f"{k:g}", str(rule), str(model), str(other), points(one), f"{int(one.discordant):,} : {reverse:,}",
+            f"< {_TINY:g}" if p < _TINY else f"{p:.4f}",
+        ))  # fmt: skip
     header = ("k", "rule", "model", "other", "difference", "discordant", "p")
     return Table(header, rows, ("discordant", "p"), ("model", "other"), tones)
 
 
 def points(one: xr.Dataset, name: str = "difference") -> str:
     """Return a difference in points with its standard error."""
-    return with_error(float(one[name]), stderr_of(one, name), 2, "+").replace("%", "points")
-
-
-def p_value(p: float) -> str:
-    """Return a p-value in a few digits."""
-    return f"< {_TINY:g}" if p < _TINY else f"{p:.4f}"
+    return share(one, name, 2, "+").replace("%", "points")
 
 
 def against_table(result: xr.Dataset) -> Table | None:
     """Return where average-k of one model clearly beats top-k of another whose top-k is better than its own; or nothing."""
     rows: list[tuple[str, ...]] = []
-    for k in result.k.values:
-        for model in result.model.values:
-            for other in result.model.values:
-                one = result.sel(k=k, model=model, other=other)
-                better = float(result.top_k_error.sel(k=k, model=other)) < float(
-                    result.top_k_error.sel(k=k, model=model)
-                )
-                difference, reach = float(one.average_against_top), plot.CLEAR * float(one.average_against_top_stderr)
-                if better and difference < -reach:
-                    average, top = (
-                        with_error(float(each[name]), stderr_of(each, name))
-                        for each, name in (
-                            (result.sel(k=k, model=model), "average_k_error"),
-                            (result.sel(k=k, model=other), "top_k_error"),
-                        )
-                    )
-                    told = points(one, "average_against_top")
-                    rows.append((f"{k:g}", str(model), average, str(other), top, told))
+    names = result.model.values
+    for k, model, other in itertools.product(result.k.values, names, names):
+        one = result.sel(k=k, model=model, other=other)
+        its, others = result.sel(k=k, model=model), result.sel(k=k, model=other)
+        is_better = float(others.top_k_error) < float(its.top_k_error)
+        if is_better and float(one.average_against_top) < -plot.CLEAR * float(one.average_against_top_stderr):
+            average, top = share(its, "average_k_error"), share(others, "top_k_error")
+            rows.append((f"{k:g}", str(model), average, str(other), top, points(one, "average_against_top")))
     header = ("k", "average-k of", "avg-k error", "top-k of", "top-k error", "difference")
     least = ("top-k error", "avg-k error")
     return Table(header, rows, least, ("average-k of", "top-k of")) if rows else None

@@ -1,4 +1,4 @@
-"""What a page shows of much: some budgets of many, some rows of a table, the beginning of a long text."""
+"""The numbers of a page as files inside it: CSV and JSON, in full precision."""
 
 from __future__ import annotations
 
@@ -16,85 +16,8 @@ import xarray as xr
 
 from ..errors import visible
 from ..results.datasets import are_probabilities
-from .tables import Table, size_quartiles
-
-#: Budgets that tables and pictures of a page show at most.
-MOST_BUDGETS = 100
-#: Rows that a table may have before it is folded, and how many then stay in sight.
-MOST_OPEN, IN_SIGHT = 15, 8
-#: Characters that a page shows of one text, and texts that users may add.
-MOST_CHARACTERS, MOST_FACTS = 2_000, 40
-#: Characters of a name in a table.
-MOST_NAME = 100
-
-
-def places(n: int, most: int, keep: int | None = None) -> list[int]:
-    """Return which of n to show where they are too many: evenly spaced ones, the first and the last, and one to keep.
-
-    Examples
-    --------
-    >>> places(3, 5), places(100, 4), places(100, 4, keep=5)
-    ([0, 1, 2], [0, 33, 66, 99], [0, 5, 33, 66, 99])
-
-    """
-    if n <= most:
-        return list(range(n))
-    spaced = np.linspace(0, n - 1, most).round().astype(int).tolist()
-    return sorted({*spaced, *([] if keep is None else [keep])})
-
-
-def spaced(result: xr.Dataset, keep: float | None = None, most: int = MOST_BUDGETS) -> xr.Dataset:
-    """Return a result with so many of its budgets at most, and one to keep."""
-    kept = None if keep is None else int(np.flatnonzero(result.k.values == keep)[0])
-    return result.isel(k=places(result.sizes["k"], most, kept))
-
-
-def in_sight(table: Table, keep: str | None = None) -> Table | None:
-    """Return a few rows of a long table, among them those that begin with a text to keep; nothing of a short one."""
-    if len(table.rows) <= MOST_OPEN:
-        return None
-    kept = [i for i, row in enumerate(table.rows) if row[0] == keep]
-    return Table(table.header, [table.rows[i] for i in places(len(table.rows), IN_SIGHT, kept[0] if kept else None)])
-
-
-def columns(table: Table, names: Sequence[str]) -> Table:
-    """Return some columns of a table, in this order.
-
-    Examples
-    --------
-    >>> found = columns(Table(("k", "error", "gain"), [("1", "5 %", "1 %")]), ("gain", "k"))
-    >>> found.header, found.rows
-    (('gain', 'k'), [('1 %', '1')])
-
-    """
-    found = [table.header.index(name) for name in names if name in table.header]
-    return Table(tuple(table.header[c] for c in found), [tuple(row[c] for c in found) for row in table.rows])
-
-
-def clipped(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return the beginning of a text that is too long to show, and how long it is.
-
-    Examples
-    --------
-    >>> clipped("abc"), clipped("abcdef", 3)
-    ('abc', 'abc … (6 characters)')
-
-    """
-    return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
-
-
-def clipped_cells(table: Table, most: int = MOST_NAME) -> Table:
-    """Return a table in which no cell is longer than the name of a class should be."""
-    return Table(table.header, [tuple(clipped(cell, most) for cell in row) for row in table.rows])
-
-
-def first_rows(table: Table | None) -> Table | None:
-    """Return the first rows of a long table, which are the worst; nothing of a short one."""
-    return None if table is None or len(table.rows) <= MOST_OPEN else Table(table.header, table.rows[:MOST_OPEN])
-
-
-# The numbers of a page as files inside it: CSV and JSON, in full precision.
-
+from .frame import clipped, places
+from .tables import size_quartiles
 
 #: Rows of a file at most: a page stays below 1 MB.
 _MOST_ROWS = 400
@@ -107,7 +30,14 @@ _AMBIGUITY = ("supports_overlap", "straddle_bound", "straddle_bound_error")
 #: Cells that a spreadsheet would take for a formula begin so, in Asian letters of full width, too.
 _FORMULA = re.compile(r"[\t\r]|\W*?[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
-_DIFFERENCES = ("difference", "difference_stderr", "discordant", "mcnemar_p", "mcnemar_p_adjusted")
+_DIFFERENCES = (
+    "difference",
+    "difference_stderr",
+    "discordant",
+    "discordant_reversed",
+    "mcnemar_p",
+    "mcnemar_p_adjusted",
+)
 #: Characters of the name of a model.
 _MOST_NAME = 80
 
@@ -131,8 +61,8 @@ def report_columns(result: xr.Dataset, curve: xr.Dataset | None = None) -> tuple
         rows += [_row(curve, others[i]) for i in places(len(others), max(_MOST_ROWS - len(rows), 2))]
     rows.sort(key=lambda row: row["k"])  # type: ignore[arg-type, return-value]
     names = [*dict.fromkeys(name for row in rows for name in row)]
-    found: Columns = {name: [row.get(name) for row in rows] for name in names}
-    columns = {name: values for name, values in found.items() if any(value is not None for value in values)}
+    columns: Columns = {name: [row.get(name) for row in rows] for name in names}
+    columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
     columns["asked"] = [row["k"] in asked for row in rows]
     return columns, result.sizes["k"] + len(others)
 
@@ -150,42 +80,34 @@ def _row(result: xr.Dataset, i: int) -> dict[str, object]:
 def comparison_columns(result: xr.Dataset) -> tuple[Columns, int]:
     """Return a row for each budget and model as columns, and how many there would be."""
     names = [name for name in _MEASURES if name in result]
-    pairs = [(k, model) for k in range(result.sizes["k"]) for model in range(result.sizes["model"])]
-    some = [pairs[i] for i in places(len(pairs), _MOST_ROWS)]
-    columns: Columns = {
-        "k": [_plain(result.k.values[k]) for k, _ in some],
-        "model": [_named(result, model) for _, model in some],
-    }
-    for name in names:
-        values = result[name].transpose("k", "model").values
-        columns[name] = [_plain(values[place]) for place in some]
-    return columns, len(pairs)
+    rows = [(k, model) for k in range(result.sizes["k"]) for model in range(result.sizes["model"])]
+    return _stacked(result, ("k", "model"), rows, names), len(rows)
 
 
 def difference_columns(result: xr.Dataset) -> tuple[Columns, int]:
     """Return a row for each budget, rule and pair of models as columns, and how many there would be."""
-    n_models = result.sizes["model"]
-    pairs = [(model, other) for model in range(n_models) for other in range(model + 1, n_models)]
+    n = result.sizes["model"]
+    pairs = [(model, other) for model in range(n) for other in range(model + 1, n)]
     rows = [
-        (rule, *pair, k) for k in range(result.sizes["k"]) for rule in range(result.sizes["rule"]) for pair in pairs
+        (k, rule, *pair) for k in range(result.sizes["k"]) for rule in range(result.sizes["rule"]) for pair in pairs
     ]
+    whole = result.assign(discordant_reversed=result.discordant.rename(model="other", other="model"))
+    return _stacked(whole, ("k", "rule", "model", "other"), rows, _DIFFERENCES), len(rows)
+
+
+def _stacked(
+    result: xr.Dataset, dims: tuple[str, ...], rows: Sequence[tuple[int, ...]], names: Sequence[str]
+) -> Columns:
+    """Return the places of some rows along dimensions, and variables there, as columns; of very many rows some."""
     some = [rows[i] for i in places(len(rows), _MOST_ROWS)]
-    columns: Columns = {
-        "k": [_plain(result.k.values[row[3]]) for row in some],
-        "rule": [str(result.rule.values[row[0]]) for row in some],
-        "model": [_named(result, row[1]) for row in some],
-        "other": [_named(result, row[2]) for row in some],
-    }
-    for name in _DIFFERENCES:
-        values = result[name].transpose("rule", "model", "other", "k").values
+    columns: Columns = {}
+    for axis, dim in enumerate(dims):
+        known = [clipped(one, _MOST_NAME) if isinstance(one, str) else one for one in result[dim].values.tolist()]
+        columns[dim] = [known[row[axis]] for row in some]
+    for name in names:
+        values = result[name].transpose(*dims).values
         columns[name] = [_plain(values[row]) for row in some]
-        if name == "discordant":
-            columns["discordant_reversed"] = [_plain(values[rule, b, a, k]) for rule, a, b, k in some]
-    return columns, len(rows)
-
-
-def _named(result: xr.Dataset, model: int) -> str:
-    return clipped(str(result.model.values[model]), _MOST_NAME)
+    return columns
 
 
 def _plain(value: np.generic) -> object:

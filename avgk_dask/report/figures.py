@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from markupsafe import Markup
 from .. import plot
 from ..errors import OptionError
 from ..plot.canvas import SERIES
-from .downloads import MOST_NAME, clipped, spaced
+from .frame import MOST_NAME, clipped, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,31 +110,47 @@ _WITH_BARS = {
 #: Pictures that need numbers of a variable, and how many.
 _OF_SEVERAL = {"errors": ("average_k_error", 2), "gains": ("relative_gain", 1), "straddle": ("straddle_strength", 2)}
 
-#: Pictures of tables of calibration.
-_CALIBRATION: dict[str, tuple[Callable[..., Axes], str, str]] = {
-    "reliability": (
-        plot.reliability,
-        "How often the highest scores are right",
-        "Each dot is a bin of samples by their highest score: on the dotted line it is right as often as it says.",
-    ),
-    "near_threshold": (
-        plot.near_threshold,
-        "Calibration at the threshold",
-        "Scores near the threshold decide which labels are in: on the dotted line they are the label as often as they say.",
-    ),
-}
+
+def _picture(
+    name: str, title: str, caption: str, draw: Callable[..., Axes], look: Callable[[Axes], None] | None = None
+) -> dict[str, Picture]:
+    """Return a picture by its name."""
+    return {name: Picture(name, title, caption, _svg(name, draw, look))}
+
+
+def pictures(result: xr.Dataset) -> dict[str, Picture]:
+    """Return all pictures that a result has the numbers for, by name; one number alone is no picture."""
+    found: dict[str, Picture] = {}
+    shown = spaced(result, plot.best_budget(result))
+    has_bars = "adaptive_gain_stderr" in result and np.isfinite(result.adaptive_gain_stderr.values).any()
+    for name, (draw, title, caption) in _PICTURES.items():
+        variable, least = _OF_SEVERAL.get(name, ("k", 1))
+        if variable in shown and np.isfinite(shown[variable].values).sum() < least:
+            continue
+        if has_bars and name in _WITH_BARS:
+            caption = caption.removesuffix(".") + _WITH_BARS[name]
+        with suppress(OptionError):  # no labels, no integer k, or not analysed
+            found |= _picture(name, title, caption, partial(draw, shown))
+    return found
 
 
 def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]:
     """Return the pictures of tables of calibration: of the highest scores by name, and of those near a threshold."""
     near = [table for table in tables.values() if "total_accuracy" in table]
     tops = {name: table for name, table in tables.items() if "expected_calibration_error" in table}
-    given: dict[str, object] = {"reliability": tops, "near_threshold": near[0] if near else None}
-    return {
-        name: Picture(name, title, caption, _svg(name, partial(draw, given[name])))
-        for name, (draw, title, caption) in _CALIBRATION.items()
-        if given[name] is not None and (name != "reliability" or tops)
-    }
+    found: dict[str, Picture] = {}
+    if tops:
+        caption = (
+            "Each dot is a bin of samples by their highest score: on the dotted line it is right as often as it says."
+        )
+        title = "How often the highest scores are right"
+        found |= _picture("reliability", title, caption, partial(plot.reliability, tops))
+    if near:
+        caption = "Scores near the threshold decide which labels are in: on the dotted line they are the label as often as they say."
+        found |= _picture(
+            "near_threshold", "Calibration at the threshold", caption, partial(plot.near_threshold, near[0])
+        )
+    return found
 
 
 def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
@@ -155,17 +172,9 @@ def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
         f"At k = {k:g}, each dot is the average-k error of a model less that of the best one, with its 95 % interval, sample by "
         "sample: where the interval is right of 0, the best one is clearly better."
     )
-    return {
-        "model_errors": Picture(
-            "model_errors", "Errors of the models", errors, _svg("model_errors", partial(plot.model_errors, shown))
-        ),
-        "differences": Picture(
-            "differences",
-            "Differences from the best model",
-            differences,
-            _svg("differences", partial(_differences, shown)),
-        ),
-    }
+    return _picture("model_errors", "Errors of the models", errors, partial(plot.model_errors, shown)) | _picture(
+        "differences", "Differences from the best model", differences, partial(_differences, shown)
+    )
 
 
 def _differences(result: xr.Dataset, ax: Axes) -> Axes:
@@ -191,42 +200,20 @@ def _model(name: str) -> str:
     return f"model {name}" if name.isdigit() else name
 
 
-def group_pictures(breakdown: xr.Dataset, k: float | None = None) -> dict[str, Picture]:
-    """Return the pictures of a breakdown."""
+def group_pictures(breakdown: xr.Dataset) -> dict[str, Picture]:
+    """Return the pictures of a breakdown; none without labels."""
     caption = "The further to the left a curve rises, the fewer are served badly; where it has reached the top, none has a larger error."
-    try:
-        drawn = _svg("group_errors", partial(plot.group_errors, breakdown, k=k))
-    except OptionError:  # no labels
-        return {}
-    return {"group_errors": Picture("group_errors", "Errors of all", caption, drawn)}
+    with suppress(OptionError):
+        return _picture("group_errors", "Errors of all", caption, partial(plot.group_errors, breakdown))
+    return {}
 
 
 def coverage_pictures(result: xr.Dataset) -> dict[str, Picture]:
-    """Return the pictures of what conformal sets are on new samples."""
+    """Return the pictures of what conformal sets are on new samples; none without labels."""
     caption = "Bars: the samples with a set of that size. Dots: how often these sets hold the label; nothing is promised of a size alone."
-    try:
-        drawn = _svg("size_coverage", partial(plot.size_coverage, result))
-    except OptionError:  # no labels
-        return {}
-    return {"size_coverage": Picture("size_coverage", "Coverage by set size", caption, drawn)}
-
-
-def pictures(result: xr.Dataset) -> dict[str, Picture]:
-    """Return all pictures that a result has the numbers for, by name; one number alone is no picture."""
-    found = {}
-    shown = spaced(result, plot.best_budget(result))
-    has_bars = "adaptive_gain_stderr" in result and np.isfinite(result.adaptive_gain_stderr.values).any()
-    for name, (draw, title, caption) in _PICTURES.items():
-        variable, least = _OF_SEVERAL.get(name, ("k", 1))
-        if variable in shown and np.isfinite(shown[variable].values).sum() < least:
-            continue
-        if has_bars and name in _WITH_BARS:
-            caption = caption.removesuffix(".") + _WITH_BARS[name]
-        try:
-            found[name] = Picture(name, title, caption, _svg(name, partial(draw, shown)))
-        except OptionError:  # no labels, no integer k, or not analysed
-            continue
-    return found
+    with suppress(OptionError):
+        return _picture("size_coverage", "Coverage by set size", caption, partial(plot.size_coverage, result))
+    return {}
 
 
 def curve_picture(curve: xr.Dataset) -> tuple[Picture | None, Points]:
@@ -240,8 +227,8 @@ def curve_picture(curve: xr.Dataset) -> tuple[Picture | None, Points]:
 
     has_bars = "average_k_error_stderr" in curve and np.isfinite(curve.average_k_error_stderr.values).any()
     caption = f"The line marks the budget of the slider{_WITH_BARS['errors'] if has_bars else '.'}"
-    svg = _svg("curve", partial(plot.errors, curve), look=look)
-    return Picture("curve", "Errors of both rules, at every K", caption, svg), points
+    found = _picture("curve", "Errors of both rules, at every K", caption, partial(plot.errors, curve), look)
+    return found["curve"], points
 
 
 def _marks(ax: Axes, curve: xr.Dataset) -> Points:

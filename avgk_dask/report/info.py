@@ -15,19 +15,23 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
     Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
     """
     screen = Screen(width, colour)
+    details = [
+        f" ({info['rounding']})" if info["rounding"] else "",
+        f", decoded by {info['encoding']}" if info["encoding"] else "",
+    ]
+    details.append(f", {info['truncated']}" if info["truncated"] else "")
+    chunks = " x ".join(f"{n:,}" for n in info["chunks"])
+    shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
+    form = "a file" if info["zarr_format"] is None else f"Zarr v{info['zarr_format']}"
+    stored, missing = info["n_stored_bytes"], info["n_missing_chunks"]
     rows = [
         ("store", info["store"]),
-        ("scores", _scores(info)),
+        ("scores", f"{info['n_samples']:,} samples x {info['n_classes']:,} classes, {info['dtype']}{''.join(details)}"),
         ("labels", info["labels"] or "none"),
-        ("layout", _layout(info)),
-        ("codecs", f"{_format(info)}: {' + '.join(info['codecs'])}"),
-        ("size", _size(info)),
-        (
-            "missing",
-            "cannot be listed"
-            if info["n_missing_chunks"] is None
-            else f"{info['n_missing_chunks']:,} {'chunk' if info['n_missing_chunks'] == 1 else 'chunks'}",
-        ),
+        ("layout", f"{_count(info['n_chunks'], 'shard' if shards else 'chunk')}, chunks of {chunks}{shards}"),
+        ("codecs", f"{form}: {' + '.join(info['codecs'])}"),
+        ("size", _bytes(info["n_bytes"]) + ("" if stored is None else f", {_bytes(stored)} stored")),
+        ("missing", "cannot be listed" if missing is None else _count(missing, "chunk")),
         ("manifest", "yes: every read is checked" if info["has_manifest"] else "none"),
         ("values", _values(info["values"])),
         (
@@ -36,39 +40,18 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
             f"{_bytes(info['merge_memory'])} to merge, {_bytes(info['client_memory'])} to finish",
         ),
         ("reads", info["reads"]),
+        *(("advice", text) for text in info["advice"]),
     ]
-    rows += [("advice", text) for text in info["advice"]]
-    return "\n".join(line for name, text in rows for line in _fact(screen, name, text))
+    lines = []
+    for name, text in rows:
+        first, *more = wrapped(text, None if width is None else width - _NAMES)
+        lines.append(screen.painted(name, "strong") + " " * (_NAMES - len(name)) + first)
+        lines += [" " * _NAMES + line for line in more]
+    return "\n".join(lines)
 
 
-def _fact(screen: Screen, name: str, text: str) -> list[str]:
-    """Return a name and what is told of it, as lines below each other."""
-    first, *more = wrapped(text, None if screen.width is None else screen.width - _NAMES)
-    start = screen.painted(name, "strong") + " " * (_NAMES - len(name))
-    return [start + first, *(" " * _NAMES + line for line in more)]
-
-
-def _scores(info: StoreInfo) -> str:
-    rounding = f" ({info['rounding']})" if info["rounding"] else ""
-    rounding += f", decoded by {info['encoding']}" if info["encoding"] else ""
-    rounding += f", {info['truncated']}" if info["truncated"] else ""
-    return f"{info['n_samples']:,} samples x {info['n_classes']:,} classes, {info['dtype']}{rounding}"
-
-
-def _format(info: StoreInfo) -> str:
-    return "a file" if info["zarr_format"] is None else f"Zarr v{info['zarr_format']}"
-
-
-def _layout(info: StoreInfo) -> str:
-    chunks = " x ".join(f"{n:,}" for n in info["chunks"])
-    shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
-    kind = ("shard" if shards else "chunk") + ("" if info["n_chunks"] == 1 else "s")
-    return f"{info['n_chunks']:,} {kind}, chunks of {chunks}{shards}"
-
-
-def _size(info: StoreInfo) -> str:
-    stored = info["n_stored_bytes"]
-    return f"{_bytes(info['n_bytes'])}" + ("" if stored is None else f", {_bytes(stored)} stored")
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _values(values: ValuesInfo | None) -> str:

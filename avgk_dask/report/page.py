@@ -1,68 +1,37 @@
-"""The slider of a page: what it shows at each integer budget, as text, and where its mark is in the picture."""
+"""The report of an evaluation: its page, with a slider over all integer budgets."""
 
 from __future__ import annotations
 
-import base64
-import datetime
-import hashlib
 import os
-import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
 
 from .. import plot
-from ..credentials import is_url, shown
-from ..errors import DtypeError, OptionError, visible
-from ..results.datasets import fingerprint, kind_sentence
+from ..credentials import shown
+from ..errors import OptionError
 from ..results.text import filled
-from .downloads import (
-    MOST_FACTS,
-    MOST_NAME,
-    clipped,
-    clipped_cells,
-    columns,
-    downloads,
-    in_sight,
-    places,
-    report_columns,
-    spaced,
-)
+from .breakdown import breakdown_sentence, worst_table
+from .downloads import downloads, report_columns
 from .figures import Picture, Points, calibration_pictures, curve_picture, pictures
+from .frame import MOST_NAME, Folded, clipped, clipped_cells, fold, places, provenance, render, spaced, write_page
 from .tables import (
     Table,
     ambiguity_table,
-    breakdown_sentence,
     check_evaluation,
     results_table,
     size_quartiles,
     tie_table,
     utilities_table,
     utility_sentences,
-    worst_table,
 )
-from .text import (
-    ambiguity_sentence,
-    answer,
-    bound_sentence,
-    crowd_sentence,
-    error_words,
-    headline,
-    question,
-    shared_out,
-    size_sentence,
-    soft_sentence,
-    stderr_sentence,
-    tie_sentence,
-    zero_sentence,
-)
+from .text import answers, error_words, shared_out
 
+#: Rows of a long table that stay in sight.
+_IN_SIGHT = 8
 #: Places of a slider at most.
 _MOST = 200
 #: What it shows of a table's columns, and what it calls them.
@@ -95,7 +64,10 @@ def make_slider(curve: xr.Dataset, start: float) -> Slider | None:
     shown = ordered.isel(k=places(ordered.sizes["k"], _MOST))
     if shown.sizes["k"] < 2:
         return None
-    table = filled(columns(results_table(shown), _SHOWN))
+    table = results_table(shown)
+    found = [table.header.index(name) for name in _SHOWN]
+    header, *rows = (tuple(row[c] for c in found) for row in (table.header, *table.rows))
+    table = filled(Table(header, rows))
     clear = plot.is_clear(shown)
     picture, marks = curve_picture(shown)
     return Slider(
@@ -116,11 +88,20 @@ def _told(one: xr.Dataset, is_clear: bool) -> str:
     return f"{first} {sizes[0].upper()}{sizes[1:]}."
 
 
-# The HTML page: everything from users is escaped, nothing is fetched.
-
-
-#: What is said below the headline.
-_DETAILS = (kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence)
+#: The sections of a page: their places, titles, and what they are there for.
+_SECTIONS = (
+    ("errors", "Errors and gains", ("pictures:errors", "pictures:gains")),
+    ("any-budget", "At any K", ("slider",)),
+    ("results", "Results", ("results",)),
+    ("sizes", "Set sizes", ("sizes_told",)),
+    ("groups", "By class or group", ("groups",)),
+    ("utilities", "What sets are worth", ("utilities",)),
+    ("why", "When adapting pays, and why", ("why", "pictures:ranked_scores")),
+    ("calibration", "Calibration", ("pictures:reliability", "pictures:near_threshold")),
+    ("ties", "How far ties matter", ("ties", "crowd")),
+    ("numbers", "Numbers", ("downloads",)),
+    ("provenance", "Provenance", ("facts",)),
+)
 
 
 def render_report(
@@ -171,21 +152,31 @@ def render_report(
     if curve is not None:
         check_curve(result, curve)
     keep = plot.best_budget(result)
-    parts = (
-        _answers(result, curve),
-        _tables(spaced(result, keep), f"{keep:g}"),
-        _groups(breakdown),
-        _utilities(utilities),
-        _numbers(result, curve),
+    few = spaced(result, keep)
+    is_told = few.sizes["k"] > 1 and not np.isnan(few.relative_gain.values).all()
+    columns, n = report_columns(result, curve)
+    by = "" if breakdown is None else clipped(str(breakdown.attrs.get("by", "group")), MOST_NAME)
+    return render(
+        "page.html",
+        _SECTIONS,
+        pictures(result) | calibration_pictures(calibration or {}),
+        title="Average-k evaluation",
+        store=clipped(shown(result.attrs.get("store", ""))),
+        **answers(result, curve),
+        slider=make_slider(result if curve is None else curve, keep),
+        keep=f"{keep:g}" if is_told else None,
+        results=_fold(filled(results_table(few)), f"{keep:g}"),
+        ambiguity=_fold(ambiguity_table(few), f"{keep:g}"),
+        ties=_fold(tie_table(few), f"{keep:g}"),
+        groups=None if breakdown is None else clipped_cells(worst_table(breakdown)),
+        groups_by=by,
+        groups_told="" if breakdown is None else breakdown_sentence(breakdown),
+        utilities=None if utilities is None else utilities_table(utilities),
+        utilities_told=[] if utilities is None else utility_sentences(utilities),
+        downloads=downloads({"average-k": columns}, result.attrs),
+        downloads_told=_columns_sentence(columns, n),
+        facts=provenance(result, seconds, written),
     )
-    values: dict[str, object] = {
-        "slider": make_slider(result if curve is None else curve, keep),
-        "pictures": pictures(result) | calibration_pictures(calibration or {}),
-        "facts": provenance(result, seconds, written),
-    }
-    for part in parts:
-        values |= part
-    return render("page.html", title="Average-k evaluation", **values, sections=_sections(values))
 
 
 def check_curve(result: xr.Dataset, curve: xr.Dataset) -> None:
@@ -199,118 +190,23 @@ def check_curve(result: xr.Dataset, curve: xr.Dataset) -> None:
         )
 
 
-def _answers(result: xr.Dataset, curve: xr.Dataset | None) -> dict[str, object]:
-    """Return what a page says in sentences."""
-    details, crowd = [sentence(result) for sentence in _DETAILS], crowd_sentence(result)
-    if "max_error" in result.attrs:  # then another question is answered first
-        details.insert(0, headline(result))
-    if (result.relative_gain.values < 0).any():  # that asks for an explanation
-        details.append(crowd)
-    return {
-        "store": clipped(shown(result.attrs.get("store", ""))),
-        "question": question(result),
-        "headline": answer(result, curve),
-        "details": [sentence for sentence in details if sentence],
-        "sizes_told": size_sentence(result),
-        "why": ambiguity_sentence(result),
-        "unbounded": bound_sentence(result),
-        "crowd": crowd,
-    }
+def _fold(table: Table | None, keep: str) -> Folded | None:
+    """Return a table, and of a long one a few rows: evenly spaced ones, and the first that begins with a text to keep."""
+
+    def choose(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        kept = [i for i, row in enumerate(rows) if row[0] == keep]
+        return [rows[i] for i in places(len(rows), _IN_SIGHT, kept[0] if kept else None)]
+
+    return fold(table, choose)
 
 
-def _tables(result: xr.Dataset, keep: str) -> dict[str, object]:
-    """Return the tables of a page, and the few rows in sight of long ones."""
-    tables = {
-        "results": filled(results_table(result)),
-        "ambiguity": ambiguity_table(result),
-        "ties": tie_table(result),
-    }
-    few = {f"{name}_in_sight": None if table is None else in_sight(table, keep) for name, table in tables.items()}
-    is_told = result.sizes["k"] > 1 and not np.isnan(result.relative_gain.values).all()
-    return {**tables, **few, "keep": keep if is_told else None}
-
-
-def _groups(breakdown: xr.Dataset | None) -> dict[str, object]:
-    """Return the worst classes or groups, where there is a breakdown."""
-    if breakdown is None:
-        return {"groups": None, "groups_by": "", "groups_told": ""}
-    by = str(breakdown.attrs.get("by", "group"))
-    return {
-        "groups": clipped_cells(worst_table(breakdown)),
-        "groups_by": clipped(by, MOST_NAME),
-        "groups_told": breakdown_sentence(breakdown),
-    }
-
-
-def _utilities(utilities: xr.Dataset | None) -> dict[str, object]:
-    """Return what sets are worth, where that was asked for."""
-    if utilities is None:
-        return {"utilities": None, "utilities_told": []}
-    return {"utilities": utilities_table(utilities), "utilities_told": utility_sentences(utilities)}
-
-
-def _numbers(result: xr.Dataset, curve: xr.Dataset | None) -> dict[str, object]:
-    """Return the files inside a page, and what they hold."""
-    columns, n = report_columns(result, curve)
+def _columns_sentence(columns: Mapping[str, list[object]], n: int) -> str:
+    """Say what the files inside a page hold, of n budgets."""
     rows = len(columns["k"])
     told = f"{rows:,} budget{'s' * (n != 1)}" if rows == n else f"{rows:,} of {n:,} budgets"
     more = "" if rows == n else " The others are in the result itself."
     bars = ", errors with their standard errors" if "adaptive_gain_stderr" in columns else ""
-    return {
-        "downloads": downloads({"average-k": columns}, result.attrs),
-        "downloads_told": f"{told} in full precision{bars}.{more}",
-    }
-
-
-#: The sections of a page: their places, titles, and what they are there for.
-_SECTIONS = (
-    ("errors", "Errors and gains", ("pictures:errors", "pictures:gains")),
-    ("any-budget", "At any K", ("slider",)),
-    ("results", "Results", ("results",)),
-    ("sizes", "Set sizes", ("sizes_told",)),
-    ("groups", "By class or group", ("groups",)),
-    ("utilities", "What sets are worth", ("utilities",)),
-    ("why", "When adapting pays, and why", ("why", "pictures:ranked_scores")),
-    ("calibration", "Calibration", ("pictures:reliability", "pictures:near_threshold")),
-    ("ties", "How far ties matter", ("ties", "crowd")),
-    ("numbers", "Numbers", ("downloads",)),
-    ("provenance", "Provenance", ("facts",)),
-)
-
-
-def _sections(values: dict[str, object]) -> list[tuple[str, str]]:
-    """Return the places and titles of the sections that a page has."""
-    drawn = values["pictures"]
-    assert isinstance(drawn, dict)
-    there = {name for name, value in values.items() if value} | {f"pictures:{name}" for name in drawn}
-    return [(place, title) for place, title, needs in _SECTIONS if there.intersection(needs)]
-
-
-def render(name: str, **values: object) -> str:
-    """Return a page of this folder: everything in it is escaped, and its own script is allowed by its hash."""
-    pages = FunctionLoader(_text_of)
-    environment = Environment(
-        loader=pages,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=_visible,
-    )
-    script = _text_of("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals |= {"script": Markup(script), "script_hash": f"sha256-{digest}"}  # a file of ours
-    return environment.get_template(name).render(**values)
-
-
-def _visible(value: object) -> object:
-    """Return a value of a page with its control characters written out; what is HTML already stays."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _text_of(name: str) -> str:
-    """Return a file of this folder."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return f"{told} in full precision{bars}.{more}"
 
 
 def write_report(
@@ -342,51 +238,3 @@ def write_report(
     check_evaluation(result)
     parts: dict[str, Any] = {"calibration": calibration, "breakdown": breakdown, "utilities": utilities, "curve": curve}
     write_page(path, lambda: render_report(result, seconds=seconds, **parts))
-
-
-def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> None:
-    """Write a page to a file, which is there whole or as it was."""
-    from ..store import writing, written_whole
-
-    if not isinstance(path, (str, os.PathLike)):
-        raise DtypeError(
-            f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path."
-        )
-    if is_url(path):
-        raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
-    page = render_page()
-    with writing(str(path)), written_whole(pathlib.Path(path)) as place:
-        place.write_text(page, encoding="utf-8")
-
-
-def _stores(store: object) -> str:
-    """Return where scores are stored, of one model or of several."""
-    if isinstance(store, str):
-        store = [store]
-    return ", ".join(shown(one) if one else "none: an array" for one in list(store or [""]))  # type: ignore[call-overload]
-
-
-def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -> Table:
-    """Return what a result was computed from, with what and when."""
-    attrs = result.attrs
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    labelled = attrs.get("n_labelled", 0)
-    facts: dict[str, str] = {
-        "Store": _stores(attrs.get("store")),
-        "Fingerprint of the stored scores": attrs.get("fingerprint", ""),
-        "Fingerprint of the result": fingerprint(result),
-        "Samples": f"{attrs['n_samples']:,}",
-        "Classes": f"{attrs['n_classes']:,}",
-        "Labelled samples": f"{labelled:,}" if labelled else "none",
-        "Full reads": f"{attrs['reads']} for these results (besides a pilot of some chunks, where there was one, and what other sections took)",
-        "Computed in": "" if seconds is None else f"{seconds:.2f} s",
-        "Written": written or now,
-        "Versions": attrs.get("versions", ""),
-    }
-    more = {name: value for name, value in attrs.items() if name not in _TOLD}
-    told = [(str(n), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for n, v in (facts | more).items()]
-    some: list[tuple[str, ...]] = [(clipped(name, MOST_NAME), clipped(value)) for name, value in told if value]
-    return Table(("what", "value"), some[: len(facts) + MOST_FACTS])
-
-
-_TOLD = ("store", "fingerprint", "n_samples", "n_classes", "n_labelled", "reads", "versions")

@@ -10,7 +10,7 @@ import xarray as xr
 from .. import plot
 from ..arrays import Ints
 from ..errors import OptionError
-from ..results.datasets import are_probabilities, check_dimensions, check_result
+from ..results.datasets import are_probabilities, check_result, check_source
 from ..results.text import Screen
 from ..results.text import Table as Table
 
@@ -62,6 +62,11 @@ def stderr_of(one: xr.Dataset, name: str) -> float:
     return float(one[f"{name}_stderr"]) if f"{name}_stderr" in one else math.nan
 
 
+def share(one: xr.Dataset, name: str, digits: int = 2, sign: str = "-") -> str:
+    """Return a variable in percent with its standard error, if it has one; nothing for NaN."""
+    return with_error(float(one[name]), stderr_of(one, name), digits, sign)
+
+
 def number(value: float) -> str:
     """Return a number in a few digits; nothing for NaN."""
     return "" if math.isnan(value) else f"{value + 0.0:.4g}"
@@ -96,12 +101,12 @@ def results_table(result: xr.Dataset) -> Table:
             tones[i, "gain"] = "aside"
         elif not math.isnan(float(one.relative_gain)):
             tones[i, "gain"] = "good" if float(one.relative_gain) > 0 else "bad"
-        errors = [with_error(float(one[name]), stderr_of(one, name)) for name in ("top_k_error", "average_k_error")]
         rows.append((
             f"{k:g}",
             _score(one.threshold),
-            *errors,
-            with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+"),
+            share(one, "top_k_error"),
+            share(one, "average_k_error"),
+            share(one, "relative_gain", 1, "+"),
             "/".join(map(str, size_quartiles(one.set_size_count.values))),
             f"{int(one.n_ties):,}",
             f"{int(one.n_kept):,}",
@@ -129,44 +134,6 @@ def _size(value: float, stderr: float) -> str:
         return number(value)
     digits = max(0, 1 - math.floor(math.log10(stderr)))
     return f"{fixed(value, digits)} \N{PLUS-MINUS SIGN}{fixed(stderr, digits)}"
-
-
-def coverage_table(result: xr.Dataset) -> Table:
-    """Return one row for conformal sets: coverage, of the samples and of the classes, and sizes."""
-    check_result(result)
-    header = ("coverage", "set size", "quartiles", "macro coverage", "classes < 50 %")
-    below = float(result.share_below.sel(level=0.5)) if 0.5 in result.get("level", ()) else math.nan
-    row = (
-        with_error(float(result.coverage), stderr_of(result, "coverage")),
-        number(float(result.average_set_size)),
-        "/".join(map(str, size_quartiles(result.set_size_count.values))),
-        percent(float(result.macro_coverage)) if "macro_coverage" in result else "",
-        percent(below),
-    )
-    missed = {(0, "coverage"): "bad"} if int(result.n_hits) < float(result.hits_low) else {}
-    return Table(header, [row], ("classes < 50 %", "quartiles", "macro coverage"), tones=missed)
-
-
-def parts_table(result: xr.Dataset, what: str, most: int) -> Table | None:
-    """Return the classes, or groups, of the least coverage, those with more samples first among equals; or nothing."""
-    if f"{what}_coverage" not in result or what not in result.coords:
-        return None
-    coverage, n = result[f"{what}_coverage"].values, result[f"{what}_n_labelled"].values
-    worst = [int(i) for i in np.lexsort((-n, coverage)) if n[i] > 0][:most]
-    chances = result.get(f"{what}_p_value_low")  # where each has a threshold of its own
-    names = result["class_name"].values if what == "class" and "class_name" in result else result[what].values
-    rows: list[tuple[str, ...]] = [
-        (
-            str(names[i]),
-            f"{n[i]:,}",
-            with_error(float(coverage[i]), math.sqrt(coverage[i] * (1 - coverage[i]) / n[i])),
-            number(float(result[f"{what}_average_set_size"].values[i])),
-            *([f"{chances.values[i]:.2g}"] if chances is not None else []),
-        )
-        for i in worst
-    ]
-    header = (what, "labelled", "coverage", "set size", *(["p"] if chances is not None else []))
-    return Table(header, rows, ("p",), names=(what,)) if rows else None
 
 
 def _score(value: xr.DataArray) -> str:
@@ -221,125 +188,6 @@ def tie_table(result: xr.Dataset) -> Table | None:
     return Table(header, rows) if rows else None
 
 
-# A breakdown in words and as a table: the worst classes or groups.
-
-
-#: Groups that a table shows unless asked for more.
-WORST = 10
-
-
-def print_breakdown(
-    result: xr.Dataset, k: float | None = None, n: int = WORST, *, width: int | None = None, colour: bool = False
-) -> str:
-    """Return the worst classes or groups of a breakdown as text, for one budget (the largest), and one sentence.
-
-    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
-    """
-    screen = Screen(width, colour)
-    said = (
-        "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples alone make no case."
-    )
-    by = "class" if result.attrs.get("by") == "class" else "group"
-    more = (
-        ["This is the largest budget; the result has the others, too (--json, --out)."]
-        if k is None and result.sizes.get("k", 1) > 1
-        else []
-    )
-    sentences = [said, threshold_sentence(result, by), *more]
-    told = [
-        *screen.text(breakdown_sentence(result, k), "strong"),
-        *(line for sentence in sentences for line in screen.text(sentence)),
-    ]
-    return "\n".join([*screen.table(worst_table(result, k, n)), "", *told])
-
-
-def threshold_sentence(result: xr.Dataset, by: str) -> str:
-    """Say what the sets are made by."""
-    if result.attrs.get("thresholds") == "own":
-        return f"Each {by} has a threshold of its own, so that its sets hold k labels per sample on average."
-    return "One threshold serves all samples, k labels per sample on average."
-
-
-def check_breakdown(result: xr.Dataset) -> None:
-    """Refuse what ``breakdown`` did not give."""
-    check_result(result)
-    lost = [name for name in ("average_k_error_low", "n_labelled", "macro_average_k_error") if name not in result]
-    if lost:
-        raise OptionError(f"breakdown must be what breakdown gives; got one without {lost[0]}. Pass its result.")
-    check_dimensions(result, ("k", "group"))
-
-
-def shown_budget(result: xr.Dataset, k: float | None = None) -> xr.Dataset:
-    """Return the part of a breakdown for one budget: the one asked for, or the largest."""
-    check_breakdown(result)
-    budgets = result.k.values.tolist()
-    if k is not None and k not in budgets:
-        known = ", ".join(f"{one:g}" for one in budgets[:10])
-        raise OptionError(f"k must be a budget of the result; got {k:g}. Choose one of {known}.")
-    return result.sel(k=max(budgets) if k is None else k).compute()
-
-
-def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> Table:
-    """Return the groups with the highest errors for one budget, by the lower ends of their intervals."""
-    one = shown_budget(result, k)
-    low = np.where(np.isnan(one.average_k_error_low.values), -1.0, one.average_k_error_low.values)
-    order = np.lexsort((one.group.values, -np.nan_to_num(one.average_k_error.values), -low))
-    worst = [i for i in order if one.n_labelled.values[i] > 0][:n]
-    header = (
-        str(result.attrs.get("by", "group")),
-        "labelled",
-        "top-k error",
-        "avg-k error",
-        "95 % interval",
-        "set size",
-        *(["threshold"] if "group_threshold" in one else []),
-    )
-    missed = {(row, "avg-k error"): "bad" for row, i in enumerate(worst) if one.average_k_error.values[i] > 0.5}
-    least = ("threshold", "set size", "labelled", "top-k error")
-    return Table(header, [_row(one.isel(group=i)) for i in worst], least, header[:1], missed)
-
-
-def _row(one: xr.Dataset) -> tuple[str, ...]:
-    ends = [fixed(100 * float(one[f"average_k_error_{end}"]), 1) for end in ("low", "high")]
-    return (
-        group_name(one),
-        f"{int(one.n_labelled):,}",
-        percent(float(one.top_k_error)),
-        percent(float(one.average_k_error)),
-        f"{ends[0]} to {ends[1]} %",
-        number(float(one.average_set_size)),
-        *([f"{float(one.group_threshold):.6g}"] if "group_threshold" in one else []),
-    )
-
-
-def group_name(one: xr.Dataset) -> str:
-    """Return the name of a group, or its number."""
-    return str(one["name"].item()) if "name" in one else str(one.group.item())
-
-
-def breakdown_sentence(result: xr.Dataset, k: float | None = None) -> str:
-    """Say what a breakdown tells for one budget: macro averages, and how many groups are served badly."""
-    one = shown_budget(result, k)
-    some = one.n_labelled.values > 0
-    if not some.any():
-        return "No sample is labelled: there are no errors."
-    n, what = int(some.sum()), "class" if result.attrs.get("by") == "class" else "group"
-    many = "classes" if what == "class" else "groups"
-    bad = int((one.average_k_error.values[some] > 0.5).sum())
-    mean, top = (float(one[name].values[some].mean()) if n else math.nan for name in ("average_k_error", "top_k_error"))
-    half = "more than half of"
-    badly = f"{bad:,} of them miss {half} their labels"
-    badly = badly if bad > 1 else f"{'one' if bad else 'none'} of them misses {half} its labels"
-    against = "" if math.isnan(top) else f" (top-k {percent(top)})"
-    return (
-        f"At k = {float(one.k):g}, the mean over {n:,} {many if n != 1 else what} of the average-k error is "
-        f"{percent(mean)}{against}; {badly}."
-    )
-
-
-# What sets are worth, in words and as a table.
-
-
 #: What utilities are called in a header.
 _UTILITY_NAMES = {"f": "F", "discounted": "1/size"}
 
@@ -349,19 +197,12 @@ def print_utilities(result: xr.Dataset, *, width: int | None = None, colour: boo
 
     The rest is as for ``print_table``.
     """
-    screen = Screen(width, colour)
-    told = [line for sentence in utility_sentences(result) for line in screen.text(sentence)]
-    return "\n".join([*screen.table(utilities_table(result)), "", *told])
+    return Screen(width, colour).page(utilities_table(result), utility_sentences(result), strong=None)
 
 
 def _several(result: xr.Dataset) -> list[xr.Dataset]:
     """Return the utilities one by one; refuse what ``set_utility`` did not give."""
-    check_result(result)
-    if "average_k_utility" not in result:
-        raise OptionError(
-            "utilities must be what set_utility gives; got a result without average_k_utility. Pass its result."
-        )
-    check_dimensions(result, ("k",))
+    check_source(result, "set_utility", ["average_k_utility"], ["k"], what="utilities")
     if "utility" in result.dims:
         return [result.isel(utility=i) for i in range(result.sizes["utility"])]
     return [result]

@@ -1,4 +1,4 @@
-"""A result in words and as a table for people."""
+"""The result of an evaluation in words: the answer, and what explains it. The terminal and the page say the same."""
 
 from __future__ import annotations
 
@@ -11,22 +11,7 @@ import xarray as xr
 from .. import plot
 from ..results.datasets import are_probabilities, kind_sentence
 from ..results.text import Screen
-from .tables import (
-    check_evaluation,
-    coverage_table,
-    fixed,
-    parts_table,
-    percent,
-    results_table,
-    stderr_of,
-    transfer_table,
-    with_error,
-)
-
-#: Groups that a table of coverage shows, those of the least first.
-_MOST_GROUPS = 20
-#: What is unlikely of one class or group.
-_UNLIKELY = 0.05
+from .tables import check_evaluation, fixed, percent, results_table, share, stderr_of, transfer_table, with_error
 
 
 def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
@@ -55,71 +40,20 @@ def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = 
 
     """
     check_evaluation(result)
-    screen = Screen(width, colour)
-    first, *more = sentences(result)
-    told = [*screen.text(first, "strong"), *(line for sentence in more for line in screen.text(sentence))]
-    return "\n".join([*screen.table(results_table(result)), "", *told])
+    return Screen(width, colour).page(results_table(result), sentences(result))
 
 
 def print_transfer(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
     """Return the table of what ``transfer`` gave as text, and sentences that say what it is of; the rest as for ``print_table``."""
-    screen = Screen(width, colour)
-    n, n_calibration = result.attrs["n_samples"], result.attrs["n_calibration_samples"]
-    told = (
-        f"{n:,} samples x {result.attrs['n_classes']:,} classes; thresholds from {n_calibration:,} calibration samples"
-    )
-    promise = "" if result.attrs["guarantee"] == "none" else ", for an expected set size of at most k on a new sample"
-    bars = "\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these."
-    shows_bars = "average_set_size_stderr" in result and bool((result.average_set_size_stderr > 0).any())
-    lines = [*screen.text(f"{told}{promise}."), *(screen.text(bars) if shows_bars else [])]
-    return "\n".join([*screen.table(transfer_table(result)), "", *lines])
-
-
-def print_coverage(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
-    """Return the table of what a conformal predictor's ``evaluate`` gave as text, and sentences on how likely it is.
-
-    The rest is as for ``print_table``.
-    """
-    screen = Screen(width, colour)
     attrs = result.attrs
-    first = (
-        f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes, {attrs['n_labelled']:,} of them labelled."
-    )
-    table = [*screen.table(coverage_table(result)), ""] if attrs["n_labelled"] else []
-    told = [*screen.text(first), *screen.text(coverage_sentence(result), "strong")]
-    groups = parts_table(result, "class" if attrs["by"] == "class" else "group", _MOST_GROUPS)
-    more = [] if groups is None else ["", *screen.table(groups)]
-    return "\n".join([*table, *told, *more])
-
-
-def coverage_sentence(result: xr.Dataset) -> str:
-    """Say how many hits there are, and how many there should be."""
-    n = result.attrs["n_labelled"]
-    if not n:
-        return f"Without labels there is no coverage; the sets have {float(result.average_set_size):.4g} labels on average."
-    found = f"{int(result.n_hits):,} of {n:,} labels are inside"
-    if np.isnan(float(result.p_value_low)):
-        return f"{found}; at least {percent(1 - result.attrs['alpha'])} are to be expected of each threshold.{_unlikely(result)}"
-    low, high, chance = int(result.hits_low), int(result.hits_high), float(result.p_value_low)
-    sure = f"{100 * result.attrs['confidence']:g} %"
-    told = "more than that" if int(result.n_hits) > high else "that is as promised"
-    if int(result.n_hits) < low:
-        told = f"so few, or fewer, have a probability of {chance:.2g}"
-    return f"{found}; {low:,} to {high:,} are to be expected ({sure}): {told}."
-
-
-def _unlikely(result: xr.Dataset) -> str:
-    """Say how many classes, or groups, have a coverage that is unlikely under their promise, and how many have by chance."""
-    what = str(result.attrs["by"])
-    chances = result[f"{what}_p_value_low"].values if f"{what}_p_value_low" in result else np.zeros(0)
-    n, n_low = int((~np.isnan(chances)).sum()), int((chances < _UNLIKELY).sum())
-    if not n:
-        return ""
-    many = "classes" if what == "class" else "groups"
-    return (
-        f" Of {n:,} {many}, {n_low:,} {'has' if n_low == 1 else 'have'} so few labels inside that less than {100 * _UNLIKELY:g} % of draws give as "
-        f"few; by chance some {100 * _UNLIKELY:g} % of them do."
-    )
+    promise = "" if attrs["guarantee"] == "none" else ", for an expected set size of at most k on a new sample"
+    said = [
+        f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes; thresholds from {attrs['n_calibration_samples']:,} "
+        f"calibration samples{promise}."
+    ]
+    if "average_set_size_stderr" in result and (result.average_set_size_stderr > 0).any():
+        said.append("\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these.")
+    return Screen(width, colour).page(transfer_table(result), said, strong=None)
 
 
 def sentences(result: xr.Dataset) -> list[str]:
@@ -139,12 +73,9 @@ def least_sentence(result: xr.Dataset) -> str:
     if "max_error" not in result.attrs:
         return ""
     error, k, top = (result.attrs[name] for name in ("max_error", "smallest_k", "smallest_top_k"))
-    return f"For an error of at most {percent(error)}, average-k needs {_enough(k)} labels per sample, and top-k {top}."
-
-
-def _enough(k: float) -> str:
-    """Return a budget in a few digits, rounded up, so that what is read here and asked for is enough."""
-    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal(str(k)).normalize():f}"
+    # In a few digits, rounded up: so that this budget, asked for, is enough.
+    enough = Context(prec=6, rounding=ROUND_CEILING).create_decimal(str(k)).normalize()
+    return f"For an error of at most {percent(error)}, average-k needs {enough:f} labels per sample, and top-k {top}."
 
 
 def ambiguity_sentence(result: xr.Dataset) -> str:
@@ -228,15 +159,35 @@ def headline(result: xr.Dataset) -> str:
     many = with_error(abs(gain), stderr_of(best, "relative_gain"), 1)
     which = "fewer" if gain > 0 else "more"
     told = f"With {labels} per sample on average, average-{k} makes {many} {which} errors than top-{k}: {errors}."
-    return f"{told}{_others(result, gain > 0)}"
-
-
-def _others(result: xr.Dataset, is_gain: bool) -> str:
-    """Say where else there are clearly more errors; or, where there are more at best, that nowhere are there clearly fewer."""
-    if not is_gain:
-        return " At no budget does it clearly make fewer." if result.sizes["k"] > 1 else ""
+    if gain <= 0:
+        return f"{told} At no budget does it clearly make fewer." if result.sizes["k"] > 1 else told
     worse = plot.is_clear(result) & (result.adaptive_gain.values < 0)
-    return f" At k = {listed(result.k.values[worse].tolist())} it clearly makes more." if worse.any() else ""
+    return f"{told} At k = {listed(result.k.values[worse].tolist())} it clearly makes more." if worse.any() else told
+
+
+def _unclear(result: xr.Dataset, best: xr.Dataset, errors: str) -> str:
+    """Say that no difference is further from 0 than chance would take it."""
+    stderr = stderr_of(best, "adaptive_gain")
+    if not np.nan_to_num(result.adaptive_gain.values).any():
+        return f"Average-k makes as many errors as top-k at {'this budget' if result.sizes['k'] == 1 else 'these budgets'}."
+    if math.isnan(stderr):
+        points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} points"
+        return f"At k = {float(best.k):g}, average-k has {errors}, a gain of {points}; how sure that is cannot be told here."
+    where = "this budget" if result.sizes["k"] == 1 else "any of these budgets"
+    points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
+    return (
+        f"There is no clear difference between average-k and top-k at {where}: at k = {float(best.k):g}, average-k has {errors}, "
+        f"a gain of {points}."
+    )
+
+
+def _counted(one: xr.Dataset) -> str:
+    """Return the errors as numbers of samples, where they are numbers of samples."""
+    n = int(one.attrs.get("n_labelled", 0))
+    average, top = (n * float(one[name]) for name in ("average_k_error", "top_k_error"))
+    if max(abs(average - round(average)), abs(top - round(top))) > 1e-6 * max(n, 1):
+        return ""  # expected ones, of soft labels
+    return f" ({round(average):,} instead of {round(top):,} of {n:,})"
 
 
 def stderr_sentence(result: xr.Dataset) -> str:
@@ -269,22 +220,6 @@ def zero_sentence(result: xr.Dataset) -> str:
     )
 
 
-def _unclear(result: xr.Dataset, best: xr.Dataset, errors: str) -> str:
-    """Say that no difference is further from 0 than chance would take it."""
-    stderr = stderr_of(best, "adaptive_gain")
-    if not np.nan_to_num(result.adaptive_gain.values).any():
-        return f"Average-k makes as many errors as top-k at {'this budget' if result.sizes['k'] == 1 else 'these budgets'}."
-    if math.isnan(stderr):
-        points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} points"
-        return f"At k = {float(best.k):g}, average-k has {errors}, a gain of {points}; how sure that is cannot be told here."
-    where = "this budget" if result.sizes["k"] == 1 else "any of these budgets"
-    points = f"{fixed(100 * float(best.adaptive_gain), 2, '+')} \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points"
-    return (
-        f"There is no clear difference between average-k and top-k at {where}: at k = {float(best.k):g}, average-k has {errors}, "
-        f"a gain of {points}."
-    )
-
-
 def size_sentence(result: xr.Dataset) -> str:
     """Say how the labels are shared out at that budget."""
     k = plot.best_budget(result)
@@ -300,16 +235,22 @@ def size_sentence(result: xr.Dataset) -> str:
     )
 
 
-def _counted(one: xr.Dataset) -> str:
-    """Return the errors as numbers of samples, where they are numbers of samples."""
-    n = int(one.attrs.get("n_labelled", 0))
-    average, top = (n * float(one[name]) for name in ("average_k_error", "top_k_error"))
-    if max(abs(average - round(average)), abs(top - round(top))) > 1e-6 * max(n, 1):
-        return ""  # expected ones, of soft labels
-    return f" ({round(average):,} instead of {round(top):,} of {n:,})"
-
-
-# What a page asks and answers beside the sentences of a terminal: the question, one fractional budget, ties, soft labels.
+def answers(result: xr.Dataset, curve: xr.Dataset | None = None) -> dict[str, object]:
+    """Return all sentences of a page about an evaluation, by their places."""
+    details = [kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence]
+    if "max_error" in result.attrs:  # then another question is answered first
+        details.insert(0, headline)
+    if (result.relative_gain.values < 0).any():  # that asks for an explanation
+        details.append(crowd_sentence)
+    return {
+        "question": question(result),
+        "headline": answer(result, curve),
+        "details": [sentence for tell in details if (sentence := tell(result))],
+        "sizes_told": size_sentence(result),
+        "why": ambiguity_sentence(result),
+        "unbounded": bound_sentence(result),
+        "crowd": crowd_sentence(result),
+    }
 
 
 def question(result: xr.Dataset) -> str:
@@ -331,19 +272,13 @@ def answer(result: xr.Dataset, curve: xr.Dataset | None = None) -> str:
         return headline(result)
     one = result.isel(k=int(np.argmax(result.k.values)))
     k = float(one.k)
-    error = with_error(float(one.average_k_error), stderr_of(one, "average_k_error"))
-    told = f"With {k:g} labels per sample on average, average-{k:g} misses {error} of the labels."
-    near = [_near(curve, whole) for whole in (math.floor(k), math.ceil(k))]
-    between = " and ".join(part for part in near if part)
+    told = (
+        f"With {k:g} labels per sample on average, average-{k:g} misses {share(one, 'average_k_error')} of the labels."
+    )
+    curve = result if curve is None else curve  # the budgets of the result are all fractional here
+    known = [near for near in (math.floor(k), math.ceil(k)) if near in curve.k.values]
+    between = " and ".join(f"top-{near} misses {share(curve.sel(k=float(near)), 'top_k_error')}" for near in known)
     return f"{told} Of top-k, {between}." if between else f"{told} Top-k has no sets of {k:g} labels to compare with."
-
-
-def _near(curve: xr.Dataset | None, k: int) -> str:
-    """Return the top-k error of an integer budget in words; nothing where it is not known."""
-    if curve is None or k not in curve.k.values:
-        return ""
-    one = curve.sel(k=float(k))
-    return f"top-{k} misses {with_error(float(one.top_k_error), stderr_of(one, 'top_k_error'))}"
 
 
 def bound_sentence(result: xr.Dataset) -> str:
@@ -370,10 +305,10 @@ def shared_out(quartiles: tuple[int, int, int]) -> str:
 def error_words(one: xr.Dataset, is_clear: bool) -> str:
     """Return both errors of an integer budget and the gain in words; nothing without labels."""
     k = f"{float(one.k):g}"
-    average, top = (with_error(float(one[n]), stderr_of(one, n)) for n in ("average_k_error", "top_k_error"))
+    average, top = share(one, "average_k_error"), share(one, "top_k_error")
     if not average:
         return ""
-    gain = with_error(float(one.relative_gain), stderr_of(one, "relative_gain"), 1, "+")
+    gain = share(one, "relative_gain", 1, "+")
     clear = "" if is_clear else ", no clear difference"
     points = percent(float(one.adaptive_gain)).replace("%", "points")
     told = f"gain {gain}{clear}" if gain else f"gain {points}"

@@ -1,4 +1,4 @@
-"""Result Datasets: built from values and the registry, checked against it, and told apart by their numbers."""
+"""Result Datasets: built from the registry and checked against it, their fingerprints, JSON text, and the kind of their scores."""
 
 from __future__ import annotations
 
@@ -95,6 +95,17 @@ def check_result(result: object, names: Sequence[str] = ()) -> None:
         _check_dims(name, tuple(map(str, result[name].dims)))
 
 
+def check_source(
+    result: xr.Dataset, source: str, names: Sequence[str], dims: Sequence[str] = (), what: str = "result"
+) -> None:
+    """Refuse what a function did not give: a variable or attribute of its results is missing, or a dimension."""
+    check_result(result)
+    lost = [name for name in names if name not in result and name not in result.attrs]
+    if lost:
+        raise OptionError(f"{what} must be what {source} gives; got one without {lost[0]}. Pass its result.")
+    check_dimensions(result, dims)
+
+
 def check_dimensions(result: xr.Dataset, dims: Sequence[str]) -> None:
     """Refuse a part of a result in which a dimension was selected away."""
     for name in dims:
@@ -156,9 +167,6 @@ def fingerprint(dataset: xr.Dataset) -> str:
             values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
         hashed.update(values.tobytes())
     return hashed.hexdigest()
-
-
-# Results as JSON text, and back.
 
 
 def to_json(dataset: xr.Dataset) -> str:
@@ -225,9 +233,6 @@ def from_json(text: str) -> xr.Dataset:
         ) from error
 
 
-# What is known of a store without evaluating it, as ``info`` gives it: all that JSON can hold.
-
-
 class ValuesInfo(TypedDict):
     """What the first rows of a store look like."""
 
@@ -266,9 +271,6 @@ class StoreInfo(TypedDict):
     memory_limit: int
     reads: str
     advice: list[str]
-
-
-# What scores look like, and what that means for average-k: one plain sentence for people.
 
 
 #: The attribute of a result that says it, and its values.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 
 from ..errors import clean, visible
@@ -64,6 +65,13 @@ class Screen:
         said = f"left out: {', '.join(lost)}; use a wider terminal or --json"
         return [*lines, *self.text(said, "aside")]
 
+    def page(self, table: Table | None, sentences: Sequence[str], strong: int | None = 0) -> str:
+        """Return a table, and sentences below it, as text; one of them is strong."""
+        lines = [] if table is None else [*self.table(table), ""]
+        for i, sentence in enumerate(sentences):
+            lines += self.text(sentence, "strong" if i == strong else "")
+        return "\n".join(lines)
+
     def _line(self, table: Table, number: int, row: tuple[str, ...], widths: list[int]) -> str:
         cells = []
         for name, cell, width in zip(table.header, row, widths, strict=True):
@@ -112,8 +120,8 @@ def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
     for n in range(len(there) + 1):
         lost = set(there[:n])
         left = _without(table, lost)
-        room = _name_width(left, width)
-        if room >= min(_NAME_WIDTH, _widest_name(left)):
+        room, widest = _name_widths(left, width)
+        if room >= min(_NAME_WIDTH, widest):
             break
     return _with_names(left, max(room, _LEAST_NAME)), [name for name in table.header if name in lost]
 
@@ -122,14 +130,15 @@ def _without(table: Table, names: set[str]) -> Table:
     """Return a table without some columns."""
     mine = [c for c, name in enumerate(table.header) if name not in names]
     header, *rows = (tuple(row[c] for c in mine) for row in (table.header, *table.rows))
-    return Table(header, rows, table.least, table.names, table.tones)
+    return replace(table, header=header, rows=rows)
 
 
-def _name_width(table: Table, width: int) -> int:
-    """Return how wide columns of users' names may be; less than 0 where even the others do not fit."""
-    named = [name in table.names for name in table.header]
-    fixed = [0 if is_name else wide for wide, is_name in zip(_widths(table), named, strict=True)]
-    return (width - _total(fixed)) // max(sum(named), 1)
+def _name_widths(table: Table, width: int) -> tuple[int, int]:
+    """Return how wide columns of users' names may be, less than 0 where even the others do not fit; and the widest name."""
+    widths = list(zip(table.header, _widths(table), strict=True))
+    named = [wide for name, wide in widths if name in table.names]
+    fixed = _total([0 if name in table.names else wide for name, wide in widths])
+    return (width - fixed) // max(len(named), 1), max(named, default=0)
 
 
 def _widths(table: Table) -> list[int]:
@@ -142,12 +151,6 @@ def _total(widths: list[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _widest_name(table: Table) -> int:
-    """Return the width of the widest of users' names; 0 where there are none."""
-    named = [c for c, name in enumerate(table.header) if name in table.names]
-    return max((display_width(row[c]) for row in (table.header, *table.rows) for c in named), default=0)
-
-
 def _with_names(table: Table, width: int) -> Table:
     """Return a table whose names of users, and their headers, are cut to a width."""
     named = [name in table.names for name in table.header]
@@ -155,7 +158,7 @@ def _with_names(table: Table, width: int) -> Table:
         tuple(shortened(cell, width) if is_name else cell for cell, is_name in zip(row, named, strict=True))
         for row in (table.header, *table.rows)
     )
-    return Table(header, rows, table.least, table.names, table.tones)
+    return replace(table, header=header, rows=rows)
 
 
 def display_width(text: str) -> int:
@@ -236,9 +239,6 @@ def _pieces(word: str, width: int) -> list[str]:
         pieces.append(piece)
         word = word[len(piece) :]
     return [*pieces, word]
-
-
-# How result objects show themselves in a notebook.
 
 
 #: Longer values are shortened where they are shown.

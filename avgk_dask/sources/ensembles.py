@@ -66,14 +66,12 @@ class EnsembleReader(Reader):
         mixture = delayed(Mixture(forms, self.classes, self.dtype), name=name, traverse=False)
         self.collections = [mixture, *(each for member in self.members for each in member.collections())]
 
-    @property
     def held_bytes(self) -> int:  # noqa: D102
-        sums = self.slab_bytes * 8 // self.dtype.itemsize + self.slab_bytes
+        sums = self.slab_bytes() * 8 // self.dtype.itemsize + self.slab_bytes()
         return sums + sum(member.held_bytes() for member in self.members)
 
-    @property
     def ahead_bytes(self) -> int:  # noqa: D102
-        return max(member.reader.ahead_bytes for member in self.members)
+        return max(member.reader.ahead_bytes() for member in self.members)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -72,19 +72,16 @@ class Reader:
         """Rows at which bands may begin without a chunk being read for two of them, or None if that is any row."""
         return None
 
-    @property
     def slab_bytes(self) -> int:
-        """Bytes of the largest piece of a band that is in memory at once."""
+        """Return the bytes of the largest piece of a band that is in memory at once."""
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
-    @property
     def held_bytes(self) -> int:
-        """Bytes of the scores that a task has in memory at once, stored and decoded, apart from those read ahead."""
+        """Return the bytes of the scores that a task has in memory at once, stored and decoded, apart from those read ahead."""
         return 0
 
-    @property
     def ahead_bytes(self) -> int:
-        """Bytes that a process may read ahead of its tasks; 0 unless the store answers slowly."""
+        """Return the bytes that a process may read ahead of its tasks; 0 unless the store answers slowly."""
         return 0
 
     def reading(self) -> AbstractContextManager[None]:
@@ -175,18 +172,16 @@ class StoredReader(Reader):
 
     @property
     def _together(self) -> int:
-        """Number of row chunks that a pilot reads of a band: so many that all of its pieces together are its share."""
+        """Number of row chunks that a pilot reads of a band: all of its pieces together are its share."""
         return max(1, int(setting("pilot-share") * self._row_chunks.count / setting("pilot-most")))
 
     @property
     def row_bounds(self) -> Sequence[int]:  # noqa: D102
         return self._row_chunks.bounds()
 
-    @property
     def held_bytes(self) -> int:  # noqa: D102
-        return self.slab_bytes * slab_copies(self.array)
+        return self.slab_bytes() * slab_copies(self.array)
 
-    @property
     def ahead_bytes(self) -> int:  # noqa: D102
         return 0 if self.band_reader.is_near else self.band_reader.ahead_bytes
 
@@ -247,14 +242,12 @@ class BlockReader(Reader):
         self.collections = dask.optimize(blocks)
         self.token = str(self.collections[0].name)
 
-    @property
     def slab_bytes(self) -> int:
-        """Bytes of the largest band: its blocks come together."""
+        """Return the bytes of the largest band: its blocks come together."""
         return int(np.diff(self.rows).max()) * self.shape[1] * self.dtype.itemsize
 
-    @property
     def held_bytes(self) -> int:  # noqa: D102
-        return self.slab_bytes * (1 if self.array.dtype.isnative else 2)  # converted blocks are copies
+        return self.slab_bytes() * (1 if self.array.dtype.isnative else 2)  # converted blocks are copies
 
     def with_rows(self, rows: Sequence[int]) -> BlockReader:  # noqa: D102
         chunks: Any = tuple(np.diff(rows).tolist()), self.array.chunks[1]

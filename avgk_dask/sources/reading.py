@@ -29,7 +29,7 @@ from .transforms import Preparation
 
 #: Scores that are added at once: as many as stay in a core's cache.
 _STRIP = 1 << 15
-#: Class numbers read at once, and how many times so many are held.
+#: Class numbers read at once, and how many such blocks are held.
 _LABELS_AT_ONCE, _LABEL_BLOCKS = 1 << 17, 4
 
 
@@ -80,7 +80,7 @@ class StoredLabels:
 
 
 def masks_of(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) -> Generator[Bools | None]:
-    """Return which rows of each of some bands exist: those that meet all conditions; None where there are none."""
+    """Return which rows of each of some bands exist: those that meet all conditions, or None if there are none."""
     if masks is None:
         yield from [None] * len(numbers)
         return
@@ -172,7 +172,7 @@ class Mixture:
 
 
 def _add(total: Floats | None, stream: Iterator[Array], n_classes: int, weight: float) -> Floats | None:
-    """Add the next slabs of a matrix, as many as have so many classes, to a sum; begin one where there is none."""
+    """Add the next slabs of a matrix, of ``n_classes`` classes together, to a sum; begin one if there is none."""
     begun, done = total is not None, 0
     while done < n_classes:
         slab = next(stream, None)
@@ -187,7 +187,7 @@ def _add(total: Floats | None, stream: Iterator[Array], n_classes: int, weight: 
 def add_weighed(total: Floats, block: Array, weight: float, *, begun: bool) -> None:
     """Add the weight times a block to a sum, or begin it with that: in float64, score by score."""
     step = max(1, _STRIP // max(1, block.shape[1]))
-    with np.errstate(invalid="ignore"):  # inf - inf is NaN, which is told of where it is met
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, which is refused later
         for first in range(0, len(block), step):
             part = block[first : first + step].astype(np.float64)
             part *= weight

@@ -100,8 +100,7 @@ def checked_where(where: da.Array) -> da.Array:
     return where.map_blocks(check_where, dtype=bool, meta=np.empty(0, bool))
 
 
-# Values with a row for each sample, beside the scores: labels, and which samples there are.
-
+# Values with a row for each sample: labels, and which samples exist.
 
 #: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
 Labels: TypeAlias = "Array | StoredArray | da.Array | None"
@@ -128,7 +127,8 @@ class RowValues:
         """Return the values of some bands, or the lazy objects of Dask that give them."""
         if isinstance(self.values, da.Array):
             return [self._blocks[band] for band in bands]
-        return self.of(bands) if self.values is None or isinstance(self.values, np.ndarray) else self.reader
+        arguments = self.of(bands)
+        return self.reader if isinstance(arguments, Key) else arguments
 
     @cached_property
     def _blocks(self) -> list[Delayed]:
@@ -185,9 +185,6 @@ def labels_in_memory(labels: Labels) -> Array | None:
         return labels
     lazy: Any = labels if isinstance(labels, da.Array) else lazy_array(labels)
     return np.asarray(lazy.compute())
-
-
-# Which samples there are: those of padding do not exist.
 
 
 #: Bands whose samples a task counts.

@@ -274,7 +274,7 @@ class Source:
     def slab_bytes(self) -> int:
         """Return the bytes of the largest piece of a band that is in memory at once."""
         if self.mask is None and not self.transforms:
-            return self.reader.slab_bytes
+            return self.reader.slab_bytes()
         return self._slab_bytes(self.classes, self.dtype)
 
     def _slab_bytes(self, classes: Sequence[int], dtype: Dtype) -> int:
@@ -282,7 +282,7 @@ class Source:
 
     def held_bytes(self) -> int:
         """Return the bytes that a task holds of the scores at once, stored and decoded, apart from what is read ahead."""
-        held = self.reader.held_bytes
+        held = self.reader.held_bytes()
         if self.mask is not None:
             held += self._slab_bytes(self.reader.classes, self.reader.dtype) + int(np.diff(self.reader.rows).max())
         for made in self.preparations:
@@ -294,7 +294,7 @@ class Source:
     @property
     def is_far(self) -> bool:
         """Whether tasks read from a store whose answers take time."""
-        return self.reader.ahead_bytes > 0
+        return self.reader.ahead_bytes() > 0
 
     # Which bands a task reads, and which chunks a pilot.
 
@@ -338,7 +338,7 @@ class Source:
             size = max(size, min(math.ceil(_LARGER * setting("task-bytes") / per_band), len(mine) // n_tasks))
         if self.is_far and not steady:
             # Reading ahead begins anew with each task: as few as there are threads, or a multiple of those.
-            most = max(1, _AHEADS * self.reader.ahead_bytes // per_band)
+            most = max(1, _AHEADS * self.reader.ahead_bytes() // per_band)
             n_threads = n_task_threads()
             size = max(math.ceil(len(mine) / (n_threads * math.ceil(len(mine) / (n_threads * most)))), least)
         size = max(size, math.ceil(len(mine) / max_tasks)) if max_tasks else size

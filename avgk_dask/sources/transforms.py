@@ -19,7 +19,15 @@ from ..arrays import Array, Dtype, Floats
 from ..bands.candidates import checked_slabs, promised_block
 from ..errors import ScoresError
 from ..kernels.constants import LANES
-from ..kernels.dispatch import sigmoid_narrow, sigmoid_wide, softmax_narrow, softmax_norms, softmax_part, softmax_wide
+from ..kernels.dispatch import (
+    mix_rows,
+    sigmoid_narrow,
+    sigmoid_wide,
+    softmax_narrow,
+    softmax_norms,
+    softmax_part,
+    softmax_wide,
+)
 from ..kernels.keys import decode, encode, is_float, key_range, spread_keys
 
 
@@ -175,7 +183,7 @@ class Slots(Transform):
 if TYPE_CHECKING:
     from .source import Source
 
-#: Scores that are turned at once: so many stay in a core's cache.
+#: Scores that are turned at once: they stay in a core's cache.
 _STRIP = 1 << 17
 
 
@@ -190,7 +198,7 @@ def _is_narrow(stored: Dtype) -> bool:
 
 
 def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
-    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and where they stand."""
+    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and their place."""
     dtype = np.float32 if _is_narrow(block.dtype) else np.float64
     step = max(1, _STRIP // max(1, block.shape[1]))
     for first in range(0, len(block), step):
@@ -339,7 +347,7 @@ Activation = Softmax | Sigmoid
 ACTIVATIONS: dict[str, type[Activation]] = {kind.name: kind for kind in (Softmax, Sigmoid)}
 
 
-#: How such scores are recognised: they are not probabilities, and not meant to be.
+#: What ``made_by`` says of such scores: they are not probabilities, and not meant to be.
 BALANCED = "divided by class frequencies"
 
 
@@ -368,3 +376,45 @@ class Balance(Transform):
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         return type(self).__name__, self.frequencies.tobytes(), str(self.stored)
+
+
+@dataclass(frozen=True)
+class Affine(Transform):
+    """Turns rows of logits z into w z + b, or W z + b, as float64; the same bits for any block."""
+
+    weights: Floats
+    bias: Floats
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the logits it gives."""
+        return np.dtype(np.float64)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether it must see whole rows: if it mixes classes."""
+        return self.weights.ndim == 2
+
+    @property
+    def made_by(self) -> str:
+        """What it does, in words, with a hash of its weights."""
+        found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
+        return f"weighted by {found.hexdigest()[:16]}"
+
+    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
+        """Return a block of weighted logits."""
+        if self.needs_rows:
+            return affine_logits(block, self.weights, self.bias)
+        classes = slice(first_class, first_class + block.shape[1])
+        return affine_logits(block, self.weights[classes], self.bias[classes])
+
+
+def affine_logits(scores: Array, weights: Floats, bias: Floats) -> Floats:
+    """Return logits times their weights, or mixed by a matrix, plus the bias; in one order, whatever the rows."""
+    wide = np.ascontiguousarray(scores, np.float64)
+    if weights.ndim == 1:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return wide * weights + bias
+    found = np.empty((len(wide), len(weights)))
+    mix_rows(wide, np.ascontiguousarray(weights.T), bias, found)
+    return found

@@ -1,4 +1,7 @@
-"""The sets above given keys: their labels, the squares of their sizes, and the label weight inside."""
+"""The sets above given keys: their labels, the squares of their sizes, and the label weight inside.
+
+They are counted slab by slab while the first scan of a search for thresholds reads the same bands: no read of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,13 @@ from ..kernels.keys import carrier, carrier_floor
 from ..records import Counts, Several, State
 from .label_ranks import carrier_keys
 
+#: Scores that are looked at together.
+_TILE = 1 << 16
+
 
 @dataclass(frozen=True)
 class AboveTally(State):
-    """Of the sets {key >= first} of the rows read so far, for each first key, which ascend."""
+    """Counts of the sets {key >= first} of the rows read so far, for each first key; these ascend."""
 
     #: Labels in all sets, and the sum of the squared set sizes: at most C times as many, which fits up to 2**63.
     n_labels: Counts
@@ -35,13 +41,6 @@ class AboveTally(State):
         return sum(self.weights.fractions()[number:], Fraction(int(self.hits[number:].sum())))
 
 
-# The sets above given keys, counted slab by slab while a scan reads the same band.
-
-
-#: Scores that are looked at together.
-_TILE = 1 << 16
-
-
 @dataclass(frozen=True)
 class AbovePlan:
     """The first keys of the sets, ascending, each one of the dtype."""
@@ -53,7 +52,7 @@ class AbovePlan:
 
 @dataclass(frozen=True)
 class BesidePlan:
-    """The work of a scan and its plan, and the sets that are counted beside it."""
+    """The work of a scan and its plan, and the sets that are counted with it."""
 
     work: Work
     plan: Any
@@ -61,7 +60,7 @@ class BesidePlan:
 
 
 def beside(scan: Pass, above: AbovePlan) -> dict[str, Any]:
-    """Return what changes in a pass when sets are counted beside it: nothing is held but a count for each row and set."""
+    """Return what changes in a pass that also counts sets: it holds a count for each row and set, and no more."""
     return {"work": scan_beside, "plan": BesidePlan(scan.work, scan.plan, above), "state": Several}
 
 
@@ -73,7 +72,7 @@ def scan_beside(slabs: Iterable[Array], labels: Array | None, band: int, plan: B
 
 
 class _Counter:
-    """Counts of one band; bad labels are for the scan to tell."""
+    """Counts of one band; bad labels are for the scan to report."""
 
     def __init__(self, labels: Array | None, plan: AbovePlan) -> None:
         self.plan, self.labels, self.firsts = plan, labels, np.array(plan.firsts, np.int64)
@@ -85,21 +84,17 @@ class _Counter:
         self.weights = ExactSums.zeros(self.firsts.size if soft else 0)
 
     def watch(self, slabs: Iterable[Array]) -> Iterator[Array]:
-        """Return the slabs as they come, each after a look at it."""
+        """Return the slabs unchanged, each once it has been counted."""
         for slab in checked_slabs(slabs, self.plan.dtype, self.plan.n_classes, self.labels):
-            if self.firsts.size:
-                self._look(slab)
+            if not len(self.sizes):
+                self.sizes = np.zeros((len(slab), self.firsts.size), np.int32)
+            step = max(1, _TILE // slab.shape[1])
+            for first in range(0, len(slab) if self.firsts.size else 0, step):
+                self._count(carrier(slab[first : first + step]), first)
             self.first_class += slab.shape[1]
             yield slab
 
-    def _look(self, slab: Array) -> None:
-        if not len(self.sizes):
-            self.sizes = np.zeros((len(slab), self.firsts.size), np.int32)
-        step = max(1, _TILE // slab.shape[1])
-        for first in range(0, len(slab), step):
-            self._look_at(carrier(slab[first : first + step]), first)
-
-    def _look_at(self, tile: Array, first_row: int) -> None:
+    def _count(self, tile: Array, first_row: int) -> None:
         """Count the few scores of a tile that are in the largest sets."""
         n, dtype = self.firsts.size, self.plan.dtype
         rows, classes = np.nonzero(tile >= carrier_floor(int(self.firsts[0]), dtype))
@@ -113,7 +108,8 @@ class _Counter:
             inside = labels[rows] == self.first_class + classes
             self.hits += np.bincount(places[inside], minlength=n)
         else:
-            self.weights.add(_usable(labels[rows, self.first_class + classes]), places)
+            weights = labels[rows, self.first_class + classes].astype(np.float64)
+            self.weights.add(np.where((weights >= 0) & (weights <= 1), weights, 0.0), places)  # the scan refuses others
 
     def tally(self) -> AboveTally:
         """Return what was counted."""
@@ -121,18 +117,9 @@ class _Counter:
         return AboveTally(sizes.sum(0), (sizes**2).sum(0), self.hits, self.weights.settled())
 
 
-def _usable(weights: Array) -> Array:
-    """Return soft labels, with 0 for those that the scan refuses."""
-    wide = weights.astype(np.float64)
-    return np.where((wide >= 0) & (wide <= 1), wide, 0.0)
-
-
-# A search for thresholds that shares the read of its first scan with counts of other sets.
-
-
 @dataclass(frozen=True)
 class BesideSearch:
-    """A search whose first scan, in one pass or in waves, reads every band once: the sets are counted there, too."""
+    """A search for thresholds whose first scan, in one pass or in waves, reads every band once and counts the sets, too."""
 
     search: ThresholdSearch
     above: AbovePlan
@@ -140,18 +127,16 @@ class BesideSearch:
 
     @property
     def tally(self) -> AboveTally:
-        """What was counted of all bands."""
+        """The counts of all bands."""
         return AboveTally.merge(self.tallies)
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass of the search; a first scan with the counts beside it."""
+        """Return the next pass of the search; a first scan also counts the sets."""
         what = self.search.next_pass()
         return replace(what, **beside(what, self.above)) if what is not None and what.name == "scan" else what
 
     def advance(self, state: State) -> BesideSearch:
-        """Take what the last pass found."""
-        if not isinstance(state, Several):
-            return replace(self, search=self.search.advance(state))  # type: ignore[arg-type]
-        found, counted = state.parts
-        assert isinstance(counted, AboveTally)
-        return replace(self, search=self.search.advance(found), tallies=(*self.tallies, counted))  # type: ignore[arg-type]
+        """Take the state of the last pass."""
+        found, *counted = state.parts if isinstance(state, Several) else (state,)
+        tallies: Any = (*self.tallies, *counted)
+        return replace(self, search=self.search.advance(found), tallies=tallies)  # type: ignore[arg-type]

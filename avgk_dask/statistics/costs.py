@@ -115,7 +115,7 @@ class CostTally(ProbabilityTally):
 class CostPlan:
     """What is common to all bands: what labels cost, how they are grouped, and which costs are counted.
 
-    ``by`` is ``""`` for one group, ``"class"`` for one a class, ``"group"`` where the labels' column tells it.
+    ``by`` is ``""`` for one group, ``"class"`` for one per class, ``"group"`` if the labels' column holds it.
     """
 
     dtype: Dtype
@@ -139,7 +139,7 @@ class CostPlan:
 
 
 def cost_pass(plan: CostPlan, n_samples: int) -> Pass:
-    """Return the pass that counts the costs of labels, of so many samples."""
+    """Return the pass that counts the costs of the labels of ``n_samples`` samples."""
     most = _BIN_BYTES * min(plan.most_bins, n_samples)
     return Pass("conformal", tally_costs, plan, CostTally, holds_rows=True, state_bytes=most)
 
@@ -161,7 +161,7 @@ def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan
 
 
 def checked_tiles(checks: RowChecks, method: ConformalMethod) -> Iterator[tuple[int, Array]]:
-    """Return (first row, scores) of stretches of a band's rows, which are looked at first; none once any are refused."""
+    """Yield (first row, scores) of stretches of a band's rows, after checking them; none once any are refused."""
     step = max(1, _TILE // checks.rows.shape[1])
     for first in range(0, len(checks.rows), step):
         scores = checks.rows[first : first + step]
@@ -180,7 +180,7 @@ class QuantileSearch:
     n_samples: int
     n_groups: int
     alpha: Fraction
-    #: Of each group the labels, the rank that is asked for, and the rank within the bin; 0 where it is beyond all labels.
+    #: For each group its labels, the rank of its threshold, and the rank within the bin; 0 if it is beyond all labels.
     counts: Ints | None = None
     ranks: Ints | None = None
     left: Ints | None = None
@@ -210,7 +210,7 @@ class QuantileSearch:
         return replace(self, bins=bins, left=left, shift=found.shift)
 
     def levels(self) -> Ints:
-        """Return of each group the cost of its rank; that of everything where it has too few labels, or it is NaN."""
+        """Return for each group the cost at its rank; that of everything if it has too few labels, or it is NaN."""
         assert self.bins is not None
         assert self.left is not None
         most = self.plan.method.everything
@@ -266,7 +266,7 @@ class SizedRule(Protocol):
 
 @dataclass(frozen=True)
 class CoveragePlan:
-    """The rule, how the labels' column tells groups, of which there are so many, and where the bands begin."""
+    """The rule, how the labels' column holds groups, their number, and where the bands begin."""
 
     dtype: Dtype
     n_classes: int

@@ -62,36 +62,6 @@ class Targets:
     lasts: Ints
     sizes: Ints
 
-    @classmethod
-    def begin(
-        cls,
-        groups: Ints,
-        n_samples: Ints,
-        n_classes: int,
-        budgets: Sequence[Fraction],
-        bracket: tuple[int, int],
-        last: int,
-    ) -> Targets:
-        """Begin with one bracket for all; ``n_samples`` are those of each group, ``last`` is the last sample of all."""
-        counts = np.stack([count_labels_of_each(budget, n_samples) for budget in budgets], axis=1).reshape(-1)
-        scores, of_group = np.repeat(n_samples * n_classes, len(budgets)), np.repeat(groups, len(budgets))
-        zero = np.zeros_like(counts)
-        return cls(
-            groups=of_group,
-            budgets=np.tile(np.arange(len(budgets)), groups.size),
-            ranks=np.minimum(counts + 1, scores),
-            left=counts,
-            hits=zero,
-            keys=zero + NAN_KEY,
-            known=zero > 0,
-            open=zero == 0,
-            lows=zero + bracket[0],
-            highs=zero + bracket[1],
-            firsts=zero,
-            lasts=zero + last,
-            sizes=scores,
-        )
-
     def changed(self, which: Ints, **columns: Ints | Bools | int) -> Targets:
         """Return the targets with some columns of some rows replaced."""
         found = {}
@@ -385,13 +355,27 @@ class GroupSearch:
             return self.targets, self._bracketed(self.targets)
         n_samples = np.zeros(self.n_groups, np.int64)
         np.add.at(n_samples, ranks.strata, ranks.counts)
-        sought = n_samples[self.groups.start : self.groups.stop]
-        groups = self.groups.start + np.flatnonzero(sought)
-        bracket, last, n_classes = (self.floor, self._ends[1]), self.first_rows[-1] - 1, self.shape.n_classes
-        targets = Targets.begin(groups, n_samples[groups], n_classes, self.budgets, bracket, last)
-        which = targets.groups - self.groups.start
-        wanted = Bracketed(self._first_brackets(), np.arange(which.size), which, sought * n_classes, self.holds)
-        return targets, wanted
+        sizes = n_samples[self.groups.start : self.groups.stop] * self.shape.n_classes
+        groups, n = self.groups.start + np.flatnonzero(sizes), len(self.budgets)
+        labels = [count_labels_of_each(budget, n_samples[groups]) for budget in self.budgets]
+        left, which = np.stack(labels, axis=1).reshape(-1), np.repeat(groups - self.groups.start, n)
+        zero = np.zeros_like(left)
+        targets = Targets(
+            groups=np.repeat(groups, n),
+            budgets=np.tile(np.arange(n), groups.size),
+            ranks=np.minimum(left + 1, sizes[which]),
+            left=left,
+            hits=zero,
+            keys=zero + NAN_KEY,
+            known=zero > 0,
+            open=zero == 0,
+            lows=zero + self.floor,
+            highs=zero + self._ends[1],
+            firsts=zero,
+            lasts=zero + self.first_rows[-1] - 1,
+            sizes=sizes[which],
+        )
+        return targets, Bracketed(self._first_brackets(), np.arange(which.size), which, sizes, self.holds)
 
     def _first_brackets(self) -> GroupBrackets:
         """Return one bracket, the same, for each group."""

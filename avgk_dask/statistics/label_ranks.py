@@ -1,15 +1,14 @@
-"""Places: how many scores lie between given keys, and where the labels' own scores lie among all.
+"""Ranks of labels: how many scores lie at and between given keys, and where the labels' own scores lie among them.
 
-A label's rank in its row tells all top-K errors, its rank among all scores all average-K errors.
+A label's rank in its row determines all top-K errors, its rank among all scores all average-K errors. One read finds the
+scores of the labels and their ranks in their rows; a second one counts all scores between those.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -17,12 +16,16 @@ from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.candidates import checked_slabs
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
 from ..engine.strata import add_up
-from ..errors import LabelsError
-from ..exact.sums import ExactSums, error_of
+from ..exact.sums import ExactSums
 from ..kernels.dispatch import count_at_edges, rank_in_row
-from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half, key_range
+from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half
 from ..kernels.zones import EdgeTable
 from ..records import BY_BAND, JOINED, Counts, Record
+
+#: Scores that are looked up at a time.
+_TILE = 1 << 18
+#: Bytes that the counts of all tasks together may take: more edges, fewer tasks.
+_ALL_COUNTS = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -69,18 +72,18 @@ class EdgeTally(CheckedTally):
 
     def n_from(self) -> Ints:
         """Return, for each edge, how many scores are at it or above."""
-        return _from_top(self.counts)[1::2]
+        return from_top(self.counts)[1::2]
 
     def hits_from(self) -> Ints:
         """Return, for each edge, how many hard labels' scores are at it or above."""
-        return _from_top(self.hits)[1::2]
+        return from_top(self.hits)[1::2]
 
     def label_ranks(self) -> Ints:
         """Return the rank among all scores of every label whose score is an edge: ties in row-major order.
 
         The bands' ties come one after the other, so their labels' orders are carried on from band to band.
         """
-        above = _from_top(self.counts)[2::2]
+        above = from_top(self.counts)[2::2]
         so_far = np.zeros(above.size, np.int64)
         ranks = []
         for band in self.bands:
@@ -89,17 +92,9 @@ class EdgeTally(CheckedTally):
         return np.concatenate(ranks)
 
 
-def _from_top(counts: Ints) -> Ints:
-    return np.cumsum(counts[::-1])[::-1]
-
-
-# Where a band's scores lie among given keys, and where its labels' own scores lie.
-
-
-#: Scores that are looked up at a time.
-_TILE = 1 << 18
-#: Bytes that the counts of all tasks together may take: more edges, fewer tasks.
-_ALL_COUNTS = 1 << 30
+def from_top(by_cell: Array) -> Array:
+    """Return the sum of each cell and all above it."""
+    return np.asarray(np.cumsum(by_cell[::-1])[::-1])
 
 
 @dataclass(frozen=True)
@@ -134,78 +129,54 @@ def edge_pass(
 ) -> Pass:
     """Return the pass that counts all scores, and the label weight, between and at ascending keys."""
     plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost, with_labels)
-    most = max(1, _ALL_COUNTS // (16 * plan.table.n_cells))
-    per_row = 32 if with_labels else 0
-    return Pass(
-        "edges", tally_edges, plan, EdgeTally, max_tasks=most, holds_rows=True, n_edges=edges.size, sum_bytes=per_row
-    )
+    most, per_row = max(1, _ALL_COUNTS // (16 * plan.table.n_cells)), 32 if with_labels else 0
+    n = edges.size
+    return Pass("edges", tally_edges, plan, EdgeTally, max_tasks=most, holds_rows=True, n_edges=n, sum_bytes=per_row)
 
 
 def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPlan) -> LabelTally:
     """Return the tally of one band with hard labels."""
-    dtype, n_classes = plan.dtype, plan.n_classes
-    usable = UsableLabels.of(labels, n_classes)
+    dtype, usable = plan.dtype, UsableLabels.of(labels, plan.n_classes)
     hard = usable.hard
     assert hard is not None
-    tile = _whole_rows(slabs, dtype, n_classes, hard)
+    tile = _whole_rows(slabs, dtype, plan.n_classes, hard)
     ranks = np.empty(hard.size, np.int64)
-    n_nan, first_nan = rank_in_row(tile, hard, ranks)
+    nan = rank_in_row(tile, hard, ranks)
     labelled = np.flatnonzero(hard >= 0)
     own = tile[labelled, hard[labelled]]
     if is_half(dtype):
-        n_nan, first_nan = _half_nan(tile)
-        ranks[labelled[own == HALF_NAN]] = n_classes + 1
+        ranks[labelled[own == HALF_NAN]] = plan.n_classes + 1
+    rank_counts = np.bincount(ranks, minlength=plan.n_classes + 2)
     keys, counts = np.unique(_real(carrier_keys(own, dtype), dtype)[0], return_counts=True)
-    return LabelTally(
-        n_rows=hard.size,
-        n_nan=n_nan,
-        first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
-        **usable.faults(band),
-        n_labelled=labelled.size,
-        rank_counts=np.bincount(ranks, minlength=n_classes + 2),
-        keys=keys,
-        key_counts=counts,
-    )
+    return LabelTally(**_checks(tile, dtype, nan, usable, band), rank_counts=rank_counts, keys=keys, key_counts=counts)
 
 
 def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: EdgePlan) -> EdgeTally:
     """Return the tally of one band."""
-    dtype, n_classes, table = plan.dtype, plan.n_classes, plan.table
-    usable = UsableLabels.of(labels, n_classes)
-    hard, soft = usable.hard, usable.soft
-    tile = _whole_rows(slabs, dtype, n_classes, usable.given)
-    wanted = np.full(len(tile), -1, np.int64) if hard is None else hard
+    dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
+    tile = _whole_rows(slabs, dtype, plan.n_classes, usable.given)
+    hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
     counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
-    arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, wanted, counts, orders)
-    n_nan, first_nan = count_at_edges(*arguments)
-    if is_half(dtype):
-        n_nan, first_nan = _half_nan(tile)
-        counts[0] -= n_nan
-    labelled = np.flatnonzero(wanted >= 0)
-    own, real = _real(carrier_keys(tile[labelled, wanted[labelled]], dtype), dtype)
-    labelled = labelled[real]
-    j = np.searchsorted(table.edges, own)
-    at = table.edges[np.minimum(j, table.edges.size - 1)] == own
+    arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
+    checks = _checks(tile, dtype, count_at_edges(*arguments), usable, band)
+    if is_half(dtype):  # whose NaN the kernel counts as the lowest scores
+        counts[0] -= checks["n_nan"]
+    labelled = np.flatnonzero(hard >= 0)
+    own, real = _real(carrier_keys(tile[labelled, hard[labelled]], dtype), dtype)
+    cells, at = _cells_of(own, table)
+    equal, orders = np.flatnonzero(counts[1::2]), orders[labelled[real][at]]
+    mine = BandLabels(band, cells[at] // 2, orders, equal, counts[1::2][equal])
     none = ExactSums.zeros(0), np.zeros(0, np.int64), ExactSums.zeros(0)
-    weights, heavy_counts, heavy_weights = none if soft is None else _weigh_cells(tile, soft, dtype, table, plan.cost)
+    soft = none if usable.soft is None else _weigh_cells(tile, usable.soft, dtype, table, plan.cost)
     return EdgeTally(
-        n_rows=len(tile),
-        n_nan=n_nan,
-        first_nan=(band, *divmod(first_nan, n_classes)) if n_nan else NOWHERE,
-        **usable.faults(band),
-        n_labelled=len(tile) if soft is not None else int((wanted >= 0).sum()),
+        **checks,
         counts=counts,
-        hits=np.bincount(2 * j + at, minlength=table.n_cells),
-        weights=weights,
-        heavy_counts=heavy_counts,
-        heavy_weights=heavy_weights,
-        bands=(_band_labels(band, j[at], orders[labelled[at]], counts),) if plan.with_labels else (),
+        hits=np.bincount(cells, minlength=table.n_cells),
+        weights=soft[0],
+        heavy_counts=soft[1],
+        heavy_weights=soft[2],
+        bands=(mine,) if plan.with_labels else (),
     )
-
-
-def _band_labels(band: int, edges: Ints, orders: Ints, counts: Ints) -> BandLabels:
-    equal = np.flatnonzero(counts[1::2])
-    return BandLabels(band, edges, orders, equal, counts[1::2][equal])
 
 
 def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Array:
@@ -222,10 +193,17 @@ def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Ar
     return whole
 
 
-def _half_nan(tile: Array) -> tuple[int, int]:
-    """Return the number of NaN among half floats, which are the smallest numbers to the kernels, and the first's flat index."""
-    nan = np.flatnonzero(tile == HALF_NAN)
-    return nan.size, int(nan[0]) if nan.size else -1
+def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:
+    """Return the fields of a checked tally, given the number of NaN and the flat index of the first, as kernels find them."""
+    n_nan, first = nan
+    if is_half(dtype):  # whose NaN are numbers to the kernels
+        places = np.flatnonzero(tile == HALF_NAN)
+        n_nan, first = places.size, int(places[0]) if places.size else -1
+    n_labelled = len(tile) if usable.soft is not None else 0 if usable.hard is None else int((usable.hard >= 0).sum())
+    first_nan = (band, *divmod(first, tile.shape[1])) if n_nan else NOWHERE
+    return {
+        "n_rows": len(tile), "n_nan": n_nan, "first_nan": first_nan, **usable.faults(band), "n_labelled": n_labelled
+    }  # fmt: skip
 
 
 def carrier_keys(values: Array, dtype: Dtype) -> Ints:
@@ -242,6 +220,13 @@ def _real(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
     return keys[real], real
 
 
+def _cells_of(keys: Ints, table: EdgeTable) -> tuple[Ints, Bools]:
+    """Return the cell of each key among the edges, and whether it is an edge."""
+    n_lower = np.searchsorted(table.edges, keys)
+    at = table.edges[np.minimum(n_lower, table.edges.size - 1)] == keys
+    return 2 * n_lower + at, at
+
+
 def _weigh_cells(
     tile: Array, soft: Floats, dtype: Dtype, table: EdgeTable, cost: float | None
 ) -> tuple[ExactSums, Ints, ExactSums]:
@@ -252,8 +237,7 @@ def _weigh_cells(
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
         keys, real = _real(carrier_keys(tile[rows].reshape(-1), dtype), dtype)
-        j = np.searchsorted(table.edges, keys)
-        cell = 2 * j + (table.edges[np.minimum(j, table.edges.size - 1)] == keys)
+        cell, _ = _cells_of(keys, table)
         weights = soft[rows].reshape(-1)[real]
         sums.add(weights, cell)
         if cost is not None:
@@ -261,9 +245,6 @@ def _weigh_cells(
             heavy_sums.add(weights[heavy], cell[heavy])
             n_heavy += np.bincount(cell[heavy], minlength=table.n_cells)
     return sums.settled(), n_heavy, heavy_sums.settled()
-
-
-# The ranks of the labels: each in its row, and among all scores.
 
 
 @dataclass(frozen=True)
@@ -296,145 +277,3 @@ class LabelRankSearch:
     def ranks(self) -> Ints:
         """Return the rank among all scores of every label whose score is no NaN."""
         return np.zeros(0, np.int64) if self.counts is None else self.counts.label_ranks()
-
-
-# The threshold of least risk: error plus cost times set size, minimised over all thresholds, exactly.
-#
-# Between two edges the risk can only fall below that at the upper one by what the scores between them
-# could gain at most: those whose label weight exceeds its cost. Intervals that cannot beat the best edge
-# are settled; the others are split again and read once more, until single keys are left. Of equal risks the
-# highest key is the best, whose sets are the smallest.
-
-
-#: Keys at which one read tells the risk: 16 bytes each, with soft labels 1200.
-_HARD_EDGES = 1 << 16
-_SOFT_EDGES = 1 << 13
-
-
-@dataclass(frozen=True)
-class Risk:
-    """The risk of the sets {key >= first_key}, which hold ``n_labels`` labels in all."""
-
-    first_key: int
-    risk: Fraction
-    error: Fraction
-    n_labels: int
-
-
-@dataclass(frozen=True)
-class RiskCurve:
-    """The risk at ascending edges, and behind the last one: that of empty sets.
-
-    All in integers, of which ``unit`` make 1. ``gains`` bounds how far the risk may fall below that
-    at the next edge anywhere between an edge and the next.
-    """
-
-    risks: Array
-    gains: Array
-    weights: Array
-    n_labels: Ints
-    unit: int
-    weight_unit: int
-
-    @classmethod
-    def from_tally(cls, tally: EdgeTally, cost: Fraction) -> RiskCurve:
-        """Return the curve at the edges of a read."""
-        weights = heavy = n_heavy = tally.hits.astype(object)
-        whole = 1
-        if len(tally.weights):  # of soft labels
-            (weights, whole), (heavy, _) = tally.weights.integers(), tally.heavy_weights.integers()
-            n_heavy = tally.heavy_counts.astype(object)
-        n, n_labelled = tally.n_rows, tally.n_labelled
-        per_weight, per_label = n * cost.denominator, cost.numerator * n_labelled * whole
-        unit = n * n_labelled * cost.denominator * whole
-        inside, labels = _from_edges(weights), _from_edges(tally.counts)
-        gains = _by_edge(heavy * per_weight - n_heavy * per_label)
-        # Probabilities that sum to more than 1, by rounding, make no negative error.
-        risks = np.maximum(unit - inside * per_weight, 0) + labels.astype(object) * per_label
-        return cls(risks, np.maximum(gains, 0), inside, labels, unit, n_labelled * whole)
-
-    def at(self, index: int, edges: Ints) -> Risk:
-        """Return the risk at an edge."""
-        return Risk(
-            int(edges[index]),
-            Fraction(int(self.risks[index]), self.unit),
-            error_of(Fraction(int(self.weights[index])), self.weight_unit),
-            int(self.n_labels[index]),
-        )
-
-
-def _from_edges(by_cell: Array) -> Array:
-    """Return the sum at or above each edge, and 0 behind the last."""
-    return np.append(np.cumsum(by_cell[::-1])[::-1][1::2], 0)
-
-
-def _by_edge(by_cell: Array) -> Array:
-    """Return the sum from each edge to the next."""
-    return np.asarray(by_cell[1::2] + by_cell[2::2])
-
-
-@dataclass(frozen=True)
-class RiskSearch:
-    """What is known between two reads: the best so far (of equal risks the highest key), and the intervals that may hold a better one."""
-
-    cost: Fraction
-    dtype: Dtype
-    n_classes: int
-    max_edges: int
-    #: Intervals of keys [first, last] that are still open; none once the minimum is found.
-    open: tuple[tuple[int, int], ...]
-    best: Risk
-
-    @classmethod
-    def begin(cls, cost: Fraction, dtype: Dtype, n_classes: int, *, soft: bool) -> RiskSearch:
-        """Begin with all keys, and the empty sets as the best known."""
-        low, high = key_range(dtype)
-        low += is_float(dtype)  # no threshold lets -inf in
-        most = _SOFT_EDGES if soft else _HARD_EDGES
-        return cls(cost, dtype, n_classes, most, ((low, high),), Risk(high + 1, Fraction(1), Fraction(1), 0))
-
-    def next_pass(self) -> Pass | None:
-        """Return the pass that tells the risk at the next edges; None once the minimum is found."""
-        # A soft label is heavy if it exceeds the cost; rounding the cost down only keeps more intervals open.
-        return edge_pass(self.dtype, self.n_classes, self.edges(), _below(self.cost)) if self.open else None
-
-    def parts(self) -> list[tuple[int, int]]:
-        """Cut the open intervals into as many parts as there is space for."""
-        space = max(2, self.max_edges // len(self.open))
-        cut = []
-        for first, last in self.open:
-            step = -(-(last - first + 1) // space)
-            cut += [(key, min(key + step - 1, last)) for key in range(first, last + 1, step)]
-        return cut
-
-    def edges(self) -> Ints:
-        """Return the keys at which the next read should know the risk: where parts begin, and behind their ends."""
-        parts = self.parts()
-        behind = {last + 1 for _, last in parts if last < KEY_MAX}
-        return np.array(sorted({first for first, _ in parts} | behind), np.int64)
-
-    def advance(self, state: EdgeTally) -> RiskSearch:
-        """Take a read at the edges: keep the best of them, and the parts that may hold a better one."""
-        if not state.n_labelled:
-            raise LabelsError(
-                "labels must name the class of one sample at least; got negative ones only. Label some samples."
-            )
-        edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
-        index = int(np.argmin(curve.risks[::-1][1:]))
-        best = min(self.best, curve.at(edges.size - 1 - index, edges), key=lambda r: (r.risk, -r.first_key))
-        lowest = best.risk * curve.unit
-        still = []
-        for first, last in self.parts():
-            i = int(np.searchsorted(edges, first))
-            least = curve.risks[i + 1] - curve.gains[i]
-            # Smaller sets of the same risk count as better, unless it is those at the next edge.
-            as_good = least == lowest and curve.gains[i] > 0 and last > best.first_key
-            if first < last and (least < lowest or as_good):
-                still.append((first + 1, last))
-        return replace(self, open=tuple(still), best=best)
-
-
-def _below(cost: Fraction) -> float:
-    """Return a float that is not above the cost."""
-    value = float(cost)
-    return value if value <= cost else math.nextafter(value, -math.inf)

@@ -1,4 +1,7 @@
-"""What probabilities lose, and how far they are from what happens: exact sums."""
+"""What probabilities lose against the labels, and how well they are calibrated: exact sums over the samples.
+
+The losses are the paper's strongly proper ones. For calibration errors scores are put in bins with the label weight on them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -23,7 +26,7 @@ _FROM, _UNIT = 2.0**32, 2.0**992
 
 @dataclass(frozen=True)
 class LossSums(State):
-    """Several exact sums of values of any size; those that are infinite are counted."""
+    """Several exact sums of values of any size; infinite values are counted."""
 
     n_infinite: Counts
     small: ExactSums
@@ -32,8 +35,7 @@ class LossSums(State):
     @classmethod
     def of(cls, values: Floats) -> Self:
         """Return the sum of each row of a matrix."""
-        small = ExactSums.zeros(len(values))
-        large = ExactSums.zeros(len(values))
+        small, large = ExactSums.zeros(len(values)), ExactSums.zeros(len(values))
         for n, row in enumerate(values):
             size = np.abs(row)
             few, rest = row[(size >= _FROM) & np.isfinite(row)] / _UNIT, row[size < _FROM]
@@ -42,7 +44,7 @@ class LossSums(State):
         return cls(np.isinf(values).sum(1), small.settled(), large.settled())
 
     def mean(self, i: int, n: int) -> float:
-        """Return the mean of one sum over so many samples: rounded once, NaN where there are none."""
+        """Return the mean of one sum over n samples: rounded once, NaN if n is 0."""
         if n == 0:
             return math.nan
         if self.n_infinite[i]:
@@ -52,7 +54,7 @@ class LossSums(State):
 
 @dataclass(frozen=True)
 class ProbabilityTally(CheckedTally):
-    """What every pass over probabilities counts: also the samples whose scores are none, and the first of them."""
+    """What every pass over probabilities counts: also the samples whose scores are not, and the first of them."""
 
     n_refused: Count
     first_refused: Annotated[Place, LEAST]
@@ -72,14 +74,6 @@ class BinTally(ProbabilityTally):
     counts: Counts
     weights: ExactSums
     sums: ExactSums
-
-    @staticmethod
-    def binned(bins: Array, values: Array, weights: Array, n_bins: int) -> dict[str, Any]:
-        """Return the fields of a tally of values, given the bin and the label weight of each."""
-        found = {"weights": ExactSums.zeros(n_bins), "sums": ExactSums.zeros(n_bins)}
-        found["weights"].add(weights, bins)
-        found["sums"].add(values, bins)
-        return {"counts": np.bincount(bins, minlength=n_bins), **{n: s.settled() for n, s in found.items()}}
 
 
 @dataclass(frozen=True)
@@ -109,10 +103,7 @@ class GradientTally(ProbabilityTally):
     weight_rests: Counts
 
 
-# What a band's probabilities lose against its labels: the paper's strongly proper losses, summed over samples.
-
-
-#: Of each loss what a class costs where it is the label, and where it is not: a loss is the sum over all classes.
+#: What a class costs where it is the label, and where it is not, by loss: a loss is the sum over all classes.
 PAIRS: dict[str, Callable[[Probabilities], tuple[Floats, Floats]]] = {
     "nll": lambda c: (c.costs, np.zeros_like(c.costs)),
     "brier": lambda c: (c.q * c.q * 0.5, c.p * c.p * 0.5),
@@ -169,24 +160,14 @@ def _row_losses(chances: Probabilities, labels: Array, loss: str) -> Floats:
         return chances.label_costs(labels)
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         on, off = PAIRS[loss](chances)
-    return sums_of_rows(_soft_terms(on, off, labels) if labels.ndim == 2 else _hard_terms(on, off, labels))
-
-
-def _hard_terms(on: Floats, off: Floats, labels: Ints) -> Floats:
+    if labels.ndim == 2:  # what each class costs on average; what never happens costs nothing
+        with np.errstate(invalid="ignore", under="ignore"):
+            label, other = np.where(labels == 0, 0.0, labels * on), np.where(labels == 1, 0.0, (1.0 - labels) * off)
+        return sums_of_rows(label + other)
     terms, rows = off.copy(), np.flatnonzero(labels >= 0)
     terms[rows, labels[rows]] = on[rows, labels[rows]]
     terms[labels < 0] = 0.0
-    return terms
-
-
-def _soft_terms(on: Floats, off: Floats, weights: Floats) -> Floats:
-    """Return what each class costs on average where it is the label so often; what never happens costs nothing."""
-    never, always = weights == 0, weights == 1
-    with np.errstate(invalid="ignore", under="ignore"):
-        return np.where(never, 0.0, weights * on) + np.where(always, 0.0, (1.0 - weights) * off)
-
-
-# Scores in bins, with the label weight on them: what one band tells of calibration.
+    return sums_of_rows(terms)
 
 
 @dataclass(frozen=True)
@@ -212,40 +193,32 @@ def bin_pass(plan: BinPlan) -> Pass:
 def tally_bins(slabs: Iterable[Array], labels: Array | None, band: int, plan: BinPlan) -> BinTally:
     """Return the bins of one band."""
     checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
-    chosen = _tops if plan.only_tops else _between
-    none = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-    parts = [none]
+    chosen, edges = _tops if plan.only_tops else _between, np.array(plan.edges)
+    parts = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
     for first, scores, mine in checks.strips():
         checks.refuse(first + rows_outside(scores))
         if mine is not None and not checks.n_refused and not checks.n_nan:
-            parts.append(chosen(scores, mine, np.array(plan.edges)))
+            rows, classes = chosen(scores, mine, edges)
+            values = scores[rows, classes].astype(np.float64)
+            bins = np.minimum(
+                np.searchsorted(edges, values, side="right") - 1, edges.size - 2
+            )  # of equal edges the last
+            parts.append((bins, values, mine[rows, classes] if mine.ndim == 2 else 1.0 * (mine[rows] == classes)))
     bins, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return BinTally(**checks.fields(), **BinTally.binned(bins, values, weights, plan.n_bins))
+    sums, in_bins = (ExactSums.by_group(of, bins, plan.n_bins) for of in (values, weights))
+    return BinTally(**checks.fields(), counts=np.bincount(bins, minlength=plan.n_bins), weights=in_bins, sums=sums)
 
 
-def _tops(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Floats, Floats]:
-    """Return bin, score and label weight of the highest score of each labelled row; of equal ones the first."""
+def _tops(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Ints]:
+    """Return row and class of the highest score of each labelled row; of equal ones the first."""
     rows = np.arange(len(labels)) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
-    top = scores.argmax(1)[rows]
-    values = scores[rows, top].astype(np.float64)
-    return _bins(values, edges), values, _weights(labels, rows, top)
+    return rows, scores.argmax(1)[rows]
 
 
-def _between(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Floats, Floats]:
-    """Return bin, score and label weight of all scores of labelled rows between the first edge and the last."""
+def _between(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Ints]:
+    """Return rows and classes of all scores of labelled rows between the first edge and the last."""
     inside = (scores >= edges[0]) & (scores <= edges[-1])
     if labels.ndim == 1:
         inside &= (labels >= 0)[:, None]
     rows, classes = np.nonzero(inside)
-    values = scores[rows, classes].astype(np.float64)
-    return _bins(values, edges), values, _weights(labels, rows, classes)
-
-
-def _bins(values: Floats, edges: Floats) -> Ints:
-    """Return the bin of each value; of bins with equal edges the last."""
-    return np.minimum(np.searchsorted(edges, values, side="right") - 1, edges.size - 2)
-
-
-def _weights(labels: Array, rows: Ints, classes: Ints) -> Floats:
-    found: Floats = labels[rows, classes] if labels.ndim == 2 else (labels[rows] == classes).astype(np.float64)
-    return found
+    return rows, classes

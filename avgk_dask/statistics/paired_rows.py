@@ -1,47 +1,44 @@
-"""Told sets: of every row, for every budget, the size of its set and whether it holds the label."""
+"""The sets of every row, once the thresholds are known: their sizes, whether they hold the label, and the labels' ranks.
+
+They follow from held rows; where a scan has not held those, one more read lists the scores again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from typing import Annotated
 
 import numpy as np
 
-from ..arrays import Array, Bools, Ints
+from ..arrays import Array, Bools
 from ..bands.passes import CheckedTally, Pass
 from ..engine.plan import ScanPlan, ScanShape
 from ..engine.rows import HeldRows
+from ..engine.run import Run
 from ..engine.scan import scan_band
+from ..engine.search import ThresholdSearch
+from ..engine.ties import Selection
 from ..kernels.dispatch import tell_sets
 from ..kernels.keys import key_range
 from ..kernels.zones import ZoneTable
 from ..records import BY_BAND, Record
+from ..threads import in_threads
+
+#: More ties than any band has.
+ALL_TIES = 1 << 62
 
 
 @dataclass(frozen=True)
 class ToldRows(Record):
-    """Rows of a band: the sizes of their sets and which hold the label, a column for each budget, and the labels' ranks."""
+    """Rows of a band: the sizes of their sets and which hold the label, one column per budget, and the labels' ranks."""
 
     band: int
     sizes: Array
     hits: Bools
-    #: 0 for no label, one past the highest rank that is told apart for all beyond.
+    #: 0 for no label; one past the highest rank that is distinguished for all beyond.
     ranks: Array
-
-    @classmethod
-    def of(cls, parts: Sequence[HeldRows], keys: Ints, ties: Ints) -> ToldRows:
-        """Tell the sets of a band's held rows, whose strata are ranks, given how many ties each budget takes from the band."""
-        left, n_rows = ties.copy(), [part.lengths.size for part in parts]
-        shape = sum(n_rows), keys.size
-        sizes, hits, first = np.empty(shape, np.int32), np.empty(shape, np.bool_), 0
-        for part, n in zip(parts, n_rows, strict=True):
-            mine = slice(first, first + n)
-            tell_sets(part.keys, part.lengths, part.label_indices, keys, left, sizes[mine], hits[mine])
-            first += n
-        narrow = np.min_scalar_type(int(sizes.max(initial=0)))
-        ranks = np.concatenate([part.strata for part in parts]).astype(np.int32)
-        return cls(parts[0].band, sizes.astype(narrow), hits, ranks)
 
     @classmethod
     def joined(cls, parts: Sequence[ToldRows]) -> ToldRows:
@@ -57,20 +54,20 @@ class ToldSets(CheckedTally):
     told: Annotated[tuple[ToldRows, ...], BY_BAND]
 
 
-# Telling the sets of every row, once the thresholds are known: sizes, hits and the ranks of labels.
-
-
-#: More ties than any band has.
-ALL_TIES = 1 << 62
-
-
 @dataclass(frozen=True)
 class KnownSets:
-    """The sets of a budget: scores above a key, and ties with it, the first of all ``n_ties`` of ``band`` and all before."""
+    """The sets of a budget: the scores above a key, and the ties in all bands before ``band`` and its first ``n_ties``."""
 
     key: int
     band: int
     n_ties: int
+
+    @classmethod
+    def of(cls, selection: Selection, n_bands: int) -> KnownSets:
+        """Return the sets of a selection whose ties have been cut."""
+        if selection.cut is not None:
+            return cls(selection.key, selection.cut.band, selection.cut.n_ties)
+        return cls(selection.key, n_bands if selection.n_kept else -1, 0)
 
     def ties_in(self, band: int) -> int:
         """Return how many ties the sets take from a band."""
@@ -79,33 +76,50 @@ class KnownSets:
 
 @dataclass(frozen=True)
 class TellingPlan:
-    """The sets to be told, and the scan that lists all scores that can be in them."""
+    """The sets, and the scan that lists all scores that can be in them."""
 
     scan: ScanPlan
     sets: tuple[KnownSets, ...]
 
-    @property
-    def keys(self) -> Ints:
-        """The keys of the thresholds."""
-        return np.array([known.key for known in self.sets], np.int64)
 
-    def ties_in(self, band: int) -> Ints:
-        """Return how many ties each of the sets takes from a band."""
-        return np.array([known.ties_in(band) for known in self.sets], np.int64)
+def told_rows(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> ToldRows:
+    """Return the sets of a band's held rows, whose strata are ranks."""
+    keys, ties = ([known.key for known in sets], [known.ties_in(parts[0].band) for known in sets])
+    left, n_rows = np.array(ties, np.int64), [part.lengths.size for part in parts]
+    shape = sum(n_rows), len(sets)
+    sizes, hits, first = np.empty(shape, np.int32), np.empty(shape, np.bool_), 0
+    for part, n in zip(parts, n_rows, strict=True):
+        mine = slice(first, first + n)
+        tell_sets(part.keys, part.lengths, part.label_indices, np.array(keys, np.int64), left, sizes[mine], hits[mine])
+        first += n
+    narrow = np.min_scalar_type(int(sizes.max(initial=0)))
+    ranks = np.concatenate([part.strata for part in parts]).astype(np.int32)
+    return ToldRows(parts[0].band, sizes.astype(narrow), hits, ranks)
 
 
 def telling_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
-    """Return the pass that tells the sets of all rows; what it gives has some bytes for each row and budget."""
+    """Return the pass that finds the sets of all rows; its state has some bytes per row and budget."""
     low, top = key_range(shape.dtype)
     floor = max(low, min(known.key for known in sets))
     scan = ScanPlan(shape, ZoneTable.from_intervals([(floor, top)], top), low, 63, top, with_rows=True)
-    plan = TellingPlan(scan, tuple(sets))
-    return Pass("tell", tell_band, plan, ToldSets, holds_rows=True, sum_bytes=4 + 5 * len(sets))
+    row_bytes = 4 + 5 * len(sets)
+    return Pass("tell", tell_band, TellingPlan(scan, tuple(sets)), ToldSets, holds_rows=True, sum_bytes=row_bytes)
 
 
 def tell_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: TellingPlan) -> ToldSets:
-    """Read one band, and tell its sets."""
+    """Read one band, and return its sets."""
     tally = scan_band(slabs, labels, band, plan.scan)
-    told = ToldRows.of(tally.rows, plan.keys, plan.ties_in(band))
     checks = {field.name: getattr(tally, field.name) for field in fields(CheckedTally)}
-    return ToldSets(**checks, told=(told,))
+    return ToldSets(**checks, told=(told_rows(tally.rows, plan.sets),))
+
+
+def tell_rows(run: Run, search: ThresholdSearch) -> ToldRows:
+    """Return sizes and hits of every row's sets, and the rank of its label: from held rows, or in one more read."""
+    known = [KnownSets.of(search.found[i], run.source.n_bands) for i in range(len(search.found))]
+    assert search.first_tally is not None
+    rows, floor = search.first_tally.rows, search.kept_floor
+    if not rows or floor is None or floor > min(sets.key for sets in known):
+        shape = replace(search.shape, max_held=ALL_TIES, n_ranked=0, with_distance=False, strata="ranks")
+        return ToldRows.joined(run.read(telling_pass(shape, known)).told)
+    by_band = [list(parts) for _, parts in groupby(rows, key=lambda part: part.band)]
+    return ToldRows.joined(in_threads(lambda parts: told_rows(parts, known), by_band))

@@ -1,4 +1,4 @@
-"""Pairs of classes that are in sets together, counted sparsely."""
+"""Pairs of classes that are in sets together, counted sparsely once the rule of the sets is known."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ..kernels.keys import is_float
 from ..records import JOINED, Counts
 
 Column = Annotated[Ints, JOINED]
-#: Pairs that are counted at a time.
+#: Pairs that are counted at a time, and the bytes of one in the tally.
 _AT_ONCE = 1 << 20
+_ENTRY = 16
 
 
 @dataclass(frozen=True)
@@ -40,28 +41,21 @@ def count_codes(sets: Bools) -> tuple[Ints, Ints]:
     sizes = np.bincount(rows[0], minlength=len(sets))
     codes, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
     waiting: list[Ints] = []
+
+    def add_waiting() -> tuple[Ints, Ints]:
+        found = np.concatenate([codes, *waiting])
+        waiting.clear()
+        ones = np.ones(found.size - codes.size, np.int64)
+        (distinct,), sums = add_up((found,), np.concatenate([counts, ones]))
+        return distinct, sums
+
     for size in np.unique(sizes[sizes > 1]).tolist():
         members = rows[1][np.repeat(sizes == size, sizes)].reshape(-1, size).astype(np.int64)
         for i in range(size - 1):
             waiting.append((members[:, i : i + 1] * n_classes + members[:, i + 1 :]).reshape(-1))
             if sum(part.size for part in waiting) > _AT_ONCE:
-                codes, counts, waiting = *_added(codes, counts, waiting), []
-    return _added(codes, counts, waiting)
-
-
-def _added(codes: Ints, counts: Ints, more: list[Ints]) -> tuple[Ints, Ints]:
-    """Return codes with the counts that others add."""
-    found = np.concatenate([codes, *more])
-    ones = np.ones(found.size - codes.size, np.int64)
-    (distinct,), sums = add_up((found,), np.concatenate([counts, ones]))
-    return distinct, sums
-
-
-# Counting which classes are in sets together, once the rule of the sets is known.
-
-
-#: Bytes of an entry of the tally.
-_ENTRY = 16
+                codes, counts = add_waiting()
+    return add_waiting()
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ class PairPlan:
 
 
 def pair_pass(plan: PairPlan, n_pairs: int) -> Pass:
-    """Return the pass that counts pairs, of which there are at most so many."""
+    """Return the pass that counts pairs, of which there are at most ``n_pairs``."""
     return Pass("pairs", count_pairs, plan, PairTally, holds_rows=True, state_bytes=_ENTRY * n_pairs)
 
 
@@ -84,13 +78,12 @@ def count_pairs(slabs: Iterable[Array], labels: Array | None, band: int, plan: P
     """Count the pairs in the sets of one band, whose whole rows are held."""
     scores = np.ascontiguousarray(whole_rows(slabs, plan.dtype, plan.n_classes, None), plan.dtype)
     nan = np.flatnonzero(scores != scores) if is_float(plan.dtype) else np.zeros(0, np.int64)
-    codes, counts, n_sets = [], [], np.zeros(plan.n_classes, np.int64)
+    codes, counts, n_sets = list[Ints](), list[Ints](), np.zeros(plan.n_classes, np.int64)
     step = max(1, plan.tile_scores // plan.n_classes)
     for first in range(0, len(scores), step):
         sets = plan.rule.choose(scores[first : first + step], plan.first_rows[band] + first, 0, plan.n_classes)
-        distinct, n = count_codes(sets)
-        codes.append(distinct)
-        counts.append(n)
+        for column, part in zip((codes, counts), count_codes(sets), strict=True):
+            column.append(part)
         n_sets += sets.sum(0)
     return PairTally(
         n_rows=len(scores),

@@ -1,4 +1,4 @@
-"""What sets lose against the best ones: the terms of the paper's regret, exact."""
+"""What sets lose against the best ones, given the probabilities: the terms of the paper's regret, exact."""
 
 from __future__ import annotations
 
@@ -51,12 +51,9 @@ class RegretTallies(State):
     tallies: Annotated[tuple[RegretTally, ...], EACH]
 
 
-# Sets against probabilities: what one band contributes to a regret.
-
-
 @dataclass(frozen=True)
 class RegretPlan:
-    """The thresholds of the best sets; ``ks`` are those of top-k sets, none where the sets are given as labels."""
+    """The thresholds of the best sets; ``ks`` are those of top-k sets, empty if the sets are given as labels."""
 
     dtype: Dtype
     n_classes: int
@@ -87,16 +84,15 @@ def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan)
 
 def tally_tops(slabs: Iterable[Array], labels: Array | None, band: int, plan: RegretPlan) -> RegretTallies:
     """Return the tally of a band's top-k sets for each k; holds the band's whole rows."""
-    eta = whole_rows(slabs, plan.dtype, plan.n_classes, None)
-    return RegretTallies.merge([_tally_top_strip(np.ascontiguousarray(eta[rows]), plan) for rows in row_strips(eta)])
-
-
-def _tally_top_strip(eta: Array, plan: RegretPlan) -> RegretTallies:
-    top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)
-    top.insert(carrier(eta), 0, 0)
-    found = []
-    for k, threshold in zip(plan.ks, plan.thresholds, strict=True):
-        inside = np.zeros(eta.shape, bool)
-        np.put_along_axis(inside, top.classes[:, :k], True, axis=1)
-        found.append(RegretTally.from_block(eta, inside, threshold))
-    return RegretTallies(tuple(found))
+    whole, found = whole_rows(slabs, plan.dtype, plan.n_classes, None), []
+    for rows in row_strips(whole):
+        eta = np.ascontiguousarray(whole[rows])
+        top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)
+        top.insert(carrier(eta), 0, 0)
+        tallies = []
+        for k, threshold in zip(plan.ks, plan.thresholds, strict=True):
+            inside = np.zeros(eta.shape, bool)
+            np.put_along_axis(inside, top.classes[:, :k], True, axis=1)
+            tallies.append(RegretTally.from_block(eta, inside, threshold))
+        found.append(RegretTallies(tuple(tallies)))
+    return RegretTallies.merge(found)

@@ -1,4 +1,14 @@
-"""The NLL of a band's logits at several scales, which are inverse temperatures."""
+"""The NLL of logits at several temperatures, or of weighted and shifted logits with its gradient; and the best temperature.
+
+A scale is an inverse temperature. Gradients are sums of integers, so that no order of adding changes a bit: residuals are
+rounded to 32 bits behind the point, in two parts, and logits to 20 bits of the largest. BLAS multiplies such integers without
+rounding.
+
+The NLL is convex in the scale. So the sign of its slope determines on which side of a scale the optimum lies, and the slopes
+and bends at both ends of a bracket give a cubic whose root is near it. Only sums, products and divisions: the same bits on any
+machine. A sum of two scales that are evaluated costs a third of another one: the first read doubles scales, later ones take
+equal steps.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +16,26 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats, Ints
 from ..bands.passes import Pass
 from ..bands.rows import RowChecks
-from ..kernels.dispatch import mix_rows, scaled_losses, softmax_wide
+from ..kernels.dispatch import scaled_losses, softmax_wide
+from ..sources.transforms import affine_logits
 from .losses import GradientTally, LossSums, ScaleTally
 
 #: Added to exponents, so that none is negative.
 EXPONENTS = 2000
-
-
 #: The parents of a scale that has none.
 DIRECT = (-1, -1)
+#: Bits of residuals in either part, of logits, and of the sums that are no products.
+_PART, _LOGIT, _SUM = 16, 20, 36
+#: Rows up to which sums of such products are below 2**53, and those up to which all are below 2**63.
+_MOST_TOGETHER, MOST_ROWS = 1 << 13, 1 << 27
+#: Logits that are mixed together: enough for BLAS.
+_MIXED = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class ScalePlan:
-    """The scales to multiply logits by; with ``only_finite`` all logits must be, and their magnitude is told."""
+    """The scales to multiply logits by; with ``only_finite`` all logits must be finite, and their magnitude is found."""
 
     dtype: Dtype
     n_classes: int
@@ -68,23 +82,9 @@ def tally_scales(slabs: Iterable[Array], labels: Array, band: int, plan: ScalePl
     return ScaleTally(**checks.fields(), losses=losses, slopes=slopes, bends=bends, most_seen=last, magnitude=magnitude)
 
 
-# Logits that are weighted, or mixed, and shifted: what a band tells of their NLL and its gradient.
-#
-# Gradients are sums of integers, so that no order of adding changes a bit: residuals are rounded to 32 bits behind the
-# point, in two parts, and logits to 20 bits of the largest. BLAS multiplies such integers without rounding.
-
-
-#: Bits of residuals in either part, of logits, and of the sums that are no products.
-_PART, _LOGIT, _SUM = 16, 20, 36
-#: Rows up to which sums of such products are below 2**53, and those up to which all are below 2**63.
-_MOST_TOGETHER, MOST_ROWS = 1 << 13, 1 << 27
-#: Logits that are mixed together: enough for BLAS.
-_MIXED = 1 << 19
-
-
 @dataclass(frozen=True)
 class AffinePlan:
-    """The weights (one a class, or a matrix by class made and class read), the bias, and the exponent of the largest logit."""
+    """The weights (one per class, or a matrix by class made and class read), the bias, and the exponent of the largest logit."""
 
     dtype: Dtype
     n_classes: int
@@ -98,34 +98,33 @@ def affine_pass(plan: AffinePlan) -> Pass:
     return Pass("gradient", tally_gradient, plan, GradientTally, holds_rows=True, state_bytes=16 * plan.weights.size)
 
 
-def affine_logits(scores: Array, weights: Floats, bias: Floats) -> Floats:
-    """Return logits times their weights, or mixed by a matrix, plus the bias; in one order, whatever the rows."""
-    wide = np.ascontiguousarray(scores, np.float64)
-    if weights.ndim == 1:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return wide * weights + bias
-    found = np.empty((len(wide), len(weights)))
-    mix_rows(wide, np.ascontiguousarray(weights.T), bias, found)
-    return found
-
-
 def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: AffinePlan) -> GradientTally:
     """Return the NLL and the gradient of one band with hard labels."""
     checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
     losses: list[Floats] = [np.zeros((1, 0))]
-    sums: dict[str, Any] = {
-        "weight_sums": np.zeros(plan.weights.shape, np.int64),
-        "bias_sums": np.zeros(plan.n_classes, np.int64),
-    }
-    sums["weight_rests"] = np.zeros_like(sums["weight_sums"])
+    bias_sums, (sums, rests) = np.zeros(plan.n_classes, np.int64), np.zeros((2, *plan.weights.shape), np.int64)
     for _, scores, mine in checks.strips(_MIXED, _MOST_TOGETHER):
         assert mine is not None
         used = np.flatnonzero(mine >= 0)
         found, residuals = _residuals(scores[used], mine[used], plan)
         losses.append(found)
-        for name, part in _gradients(residuals, scores[used].astype(np.float64), plan).items():
-            sums[name] += part
-    return GradientTally(**checks.fields(), losses=LossSums.of(np.concatenate(losses, axis=1)), **sums)
+        bias_sums += np.rint(residuals * 2.0**_SUM).sum(0).astype(np.int64)
+        logits = scores[used].astype(np.float64)
+        if plan.weights.ndim == 1:
+            sums += np.rint(residuals * logits * 2.0 ** (_SUM - plan.exponent)).astype(np.int64).sum(0)
+        else:
+            coarse = np.rint(residuals * 2.0**_PART)
+            fine = np.rint((residuals * 2.0**_PART - coarse) * 2.0**_PART)
+            read = np.rint(logits * 2.0 ** (_LOGIT - plan.exponent))
+            sums += (coarse.T @ read).astype(np.int64)
+            rests += (fine.T @ read).astype(np.int64)
+    return GradientTally(
+        **checks.fields(),
+        losses=LossSums.of(np.concatenate(losses, axis=1)),
+        bias_sums=bias_sums,
+        weight_sums=sums,
+        weight_rests=rests,
+    )
 
 
 def _residuals(scores: Array, labels: Ints, plan: AffinePlan) -> tuple[Floats, Floats]:
@@ -139,22 +138,6 @@ def _residuals(scores: Array, labels: Ints, plan: AffinePlan) -> tuple[Floats, F
     return found[0], p
 
 
-def _gradients(residuals: Floats, logits: Floats, plan: AffinePlan) -> dict[str, Any]:
-    """Return the sums over some rows, by the names of a tally's fields."""
-    bias = np.rint(residuals * 2.0**_SUM).sum(0).astype(np.int64)
-    if plan.weights.ndim == 1:
-        products = np.rint(residuals * logits * 2.0 ** (_SUM - plan.exponent))
-        return {"bias_sums": bias, "weight_sums": products.astype(np.int64).sum(0)}
-    coarse = np.rint(residuals * 2.0**_PART)
-    fine = np.rint((residuals * 2.0**_PART - coarse) * 2.0**_PART)
-    read = np.rint(logits * 2.0 ** (_LOGIT - plan.exponent))
-    return {
-        "bias_sums": bias,
-        "weight_sums": (coarse.T @ read).astype(np.int64),
-        "weight_rests": (fine.T @ read).astype(np.int64),
-    }
-
-
 def gradient_of(tally: GradientTally, plan: AffinePlan) -> tuple[Floats, Floats]:
     """Return the gradient of the mean NLL by the weights and by the bias."""
     unit = 2.0 ** (plan.exponent - _SUM)
@@ -162,20 +145,12 @@ def gradient_of(tally: GradientTally, plan: AffinePlan) -> tuple[Floats, Floats]
     return sums * unit / tally.n_labelled, tally.bias_sums * 2.0**-_SUM / tally.n_labelled
 
 
-# The temperature of least NLL: a bracket of scales, narrowed by a few evaluations in each read.
-#
-# The NLL is convex in the scale, which is 1 / temperature. So the sign of its slope tells on which side of a scale the
-# optimum lies, and the slopes and bends at both ends of a bracket give a cubic whose root is near it. Only sums, products and
-# divisions: the same bits on any machine. A sum of two scales that are evaluated costs a third of another one: the first read
-# doubles scales, later ones take equal steps.
-
-
-#: The scales of the first read: from 1/4 to 4, each twice the last; 1 itself tells the NLL before.
+#: The scales of the first read: from 1/4 to 4, each twice the last; 1 itself gives the NLL before.
 _FIRST = tuple(Scale(2.0**n, DIRECT if n in (-2, 0) else (n + 1, n + 1)) for n in range(-2, 3))
 #: Temperatures are sought up to this one, and down to its inverse.
 BOUND = 65536.0
-#: Steps by which a search widens. Wider brackets than the first are split evenly, wider ones than the second are looked at in
-#: so many steps beside an estimate.
+#: Steps by which a search widens. Wider brackets than the first are split evenly, wider ones than the second are evaluated in
+#: steps on both sides of an estimate.
 _WIDER = (4.0, 16.0, 64.0)
 _WIDEST, _WIDE = 3.0, 1.1
 _BESIDE, _STEPS = 0.06, 4
@@ -187,7 +162,7 @@ _HALVINGS = 80
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The mean NLL at a temperature, and its derivatives by the scale 1 / temperature."""
+    """The mean NLL at a temperature, and its derivatives by the scale."""
 
     temperature: float
     loss: float
@@ -203,7 +178,7 @@ class Evaluated:
 
     @property
     def is_flat(self) -> bool:
-        """Whether nothing changes with the scale: no float tells the probabilities from 0 and 1, or from each other."""
+        """Whether nothing changes with the scale: as floats, the probabilities are 0 and 1, or equal."""
         return self.slope == 0 and self.bend <= 0
 
     @property
@@ -220,7 +195,7 @@ class TemperatureSearch:
     n_classes: int
     known: tuple[Evaluated, ...] = ()
     n_reads: int = 0
-    #: The state of the first read, which tells about the labels.
+    #: The state of the first read, with the checks of the labels.
     first: ScaleTally | None = None
 
     def next_pass(self) -> Pass | None:
@@ -229,7 +204,7 @@ class TemperatureSearch:
         return scale_pass(ScalePlan(self.dtype, self.n_classes, wanted)) if wanted else None
 
     def advance(self, state: ScaleTally) -> TemperatureSearch:
-        """Return the search that knows the NLL at these scales, too."""
+        """Return the search that also knows the NLL at these scales."""
         found = []
         for i, scale in enumerate(self._wanted()):
             loss, slope, bend = (s.mean(i, state.n_labelled) for s in (state.losses, state.slopes, state.bends))
@@ -246,8 +221,9 @@ class TemperatureSearch:
     def best(self) -> Evaluated:
         """The optimum as far as it is known: where the slope is least, or the end where the NLL is lowest."""
         if self.is_bounded:
-            return self.known[0] if _rises(self.known[0]) else self.known[-1]
-        return min((e for e in self.known if e.is_direct and not e.is_flat), key=_steepness, default=self.before)
+            return self.known[0] if self.known[0].slope > 0 else self.known[-1]
+        direct = (e for e in self.known if e.is_direct and not e.is_flat)
+        return min(direct, key=lambda e: abs(e.slope), default=self.before)
 
     @property
     def is_bounded(self) -> bool:
@@ -261,8 +237,8 @@ class TemperatureSearch:
 
     @property
     def _bracket(self) -> tuple[Evaluated, Evaluated] | None:
-        """The two neighbours between which the NLL turns; None where it only falls, or only rises."""
-        return next(((a, b) for a, b in pairwise(self.known) if not _rises(a) and _rises(b)), None)
+        """The two neighbours between which the NLL turns, or None if it only falls, or only rises."""
+        return next(((a, b) for a, b in pairwise(self.known) if b.slope > 0 and not a.slope > 0), None)
 
     def _wanted(self) -> tuple[Scale, ...]:
         """Return the scales of the next read, none at the end."""
@@ -270,28 +246,16 @@ class TemperatureSearch:
             return _FIRST
         if self.converged or self.n_reads >= _MOST_READS:
             return ()
-        if self._bracket is None:
-            return self._wider()
+        if self._bracket is None:  # scales beyond the end where the NLL falls
+            if self.known[0].slope > 0:
+                return _directly(*(s for step in _WIDER if (s := self.known[0].scale / step) >= 1 / BOUND))
+            return _directly(*(s for step in _WIDER if (s := self.known[-1].scale * step) <= BOUND))
         a, b = self._bracket
         ratio, root = b.scale / a.scale, _cubic_root(a, b)
         if ratio > _WIDEST:
             step = math.sqrt(math.sqrt(ratio))
             return _directly(a.scale * step, a.scale * step * step, b.scale / step)
         return _in_steps(root * (1 - _BESIDE * (_STEPS - 1) / 2), root * _BESIDE) if ratio > _WIDE else _directly(root)
-
-    def _wider(self) -> tuple[Scale, ...]:
-        """Return scales beyond the end where the NLL falls."""
-        if _rises(self.known[0]):
-            return _directly(*(s for step in _WIDER if (s := self.known[0].scale / step) >= 1 / BOUND))
-        return _directly(*(s for step in _WIDER if (s := self.known[-1].scale * step) <= BOUND))
-
-
-def _rises(one: Evaluated) -> bool:
-    return one.slope > 0
-
-
-def _steepness(one: Evaluated) -> float:
-    return abs(one.slope)
 
 
 def _directly(*scales: float) -> tuple[Scale, ...]:

@@ -1,9 +1,14 @@
-"""What is counted at one score, which is that of a label: the scores above it, and the ties by band."""
+"""The smallest budget whose error is at most a target: the place, among all scores, of one label's score.
+
+The error falls with each label that enters the sets, and labels enter in the order of their scores, ties in row-major
+order. So the last label that is needed follows from the labels' scores alone. A second read counts what comes before it: the
+scores above, and the ties by band; and a third one, of a single band, finds its place among the ties there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,30 +24,26 @@ from ..records import JOINED, Count, State
 from .label_ranks import LabelTally, carrier_keys, label_pass
 from .truncated import HIGHEST
 
+#: Scores that are looked at together.
+_TILE = 1 << 18
+
 
 @dataclass(frozen=True)
 class TargetTally(State):
-    """Scores above a key, the highest one below it, and of each band that has any the scores at it and the labels among them."""
+    """The scores above a key, the highest key below it, and of each band with scores at it, these and the labels among them."""
 
     n_above: Count
     highest_below: Annotated[int, HIGHEST]
     bands: Annotated[Ints, JOINED]
     n_ties: Annotated[Ints, JOINED]
     n_hits: Annotated[Ints, JOINED]
-    #: Of the band that is read for it: the place among its ties, from 1, of the label that is asked for.
+    #: The place among the ties of the one band that is read for it, from 1, of the wanted label.
     place: Count
-
-
-# Where one score lies, that of a label: how many scores are above it, and which of its ties come first.
-
-
-#: Scores that are looked at together.
-_TILE = 1 << 18
 
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """The key to count at, and which of a band's labels at it the place is asked of, from 1; 0 for none."""
+    """The key to count at, and the number, from 1, of the label of a band at it whose place is wanted; 0 for none."""
 
     dtype: Dtype
     n_classes: int
@@ -50,18 +51,15 @@ class TargetPlan:
     wanted: int = 0
 
 
-def target_pass(plan: TargetPlan, bands: Sequence[int] | None = None) -> Pass:
-    """Return the pass that counts at a key, of all bands or some."""
-    return Pass("target", tally_target, plan, TargetTally, None if bands is None else tuple(bands))
-
-
 def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetPlan) -> TargetTally:
     """Return the tally of one band with hard labels."""
     hard = UsableLabels.of(labels, plan.n_classes).hard
     assert hard is not None
     value, first_class, n_above, below = carrier_floor(plan.key, plan.dtype), 0, 0, NAN_KEY
-    # Of each row: the ties, those before its label, and whether that is one.
-    ties, before, hits = np.zeros(hard.size, np.int64), np.zeros(hard.size, np.int64), np.zeros(hard.size, bool)
+    (ties, before), hits = (
+        np.zeros((2, hard.size), np.int64),
+        np.zeros(hard.size, bool),
+    )  # by row: before, and at, the label
     for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, hard):
         step = max(1, _TILE // slab.shape[1])
         for first in range(0, len(slab), step):
@@ -95,12 +93,6 @@ def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
     return int(carrier_keys(np.where(inside, tile, lowest).max(keepdims=True).reshape(-1), dtype)[0])
 
 
-# The least budget whose error is at most a target: the place, among all scores, of one label's score.
-#
-# The error falls with each label that enters the sets, and labels enter in the order of their scores, ties in row-major
-# order. So the last label that is needed is known from the labels' scores alone; a second read counts what comes before it.
-
-
 @dataclass(frozen=True)
 class SmallestSearch:
     """What is known after no, one or two reads, and after one more of the band in which the last needed label is a tie."""
@@ -113,17 +105,14 @@ class SmallestSearch:
     last: TargetTally | None = None
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; none but the first where no label is needed, or so many cannot be had."""
+        """Return the next pass; None after the first if no label is needed, or more than can be reached."""
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
-        if not 0 < self.n_needed <= self.n_reachable:
+        if not 0 < self.n_needed <= self.n_reachable or self.last is not None:
             return None
-        if self.counts is None:
-            return target_pass(TargetPlan(self.dtype, self.n_classes, self.key))
-        band, _, n_hits = self._cut
-        return (
-            target_pass(TargetPlan(self.dtype, self.n_classes, self.key, n_hits), [band]) if self.last is None else None
-        )
+        band, n_hits = (None, 0) if self.counts is None else self._cut[::2]
+        plan = TargetPlan(self.dtype, self.n_classes, self.key, n_hits)
+        return Pass("target", tally_target, plan, TargetTally, None if band is None else (band,))
 
     def advance(self, state: LabelTally | TargetTally) -> SmallestSearch:
         """Take what a pass has found."""
@@ -139,7 +128,7 @@ class SmallestSearch:
 
     @property
     def n_reachable(self) -> int:
-        """How many labels can be: those whose score is no NaN."""
+        """How many labels can be: those whose score is not NaN."""
         assert self.labels is not None
         return int(self.labels.key_counts.sum())
 
@@ -169,7 +158,7 @@ class SmallestSearch:
 
     @property
     def n_labels(self) -> int:
-        """The least budget, in labels of all sets together: the place of the last needed label among all scores."""
+        """The smallest budget, in labels of all sets together: the place of the last needed label among all scores."""
         if self.last is None:
             return 0
         assert self.counts is not None
@@ -177,7 +166,7 @@ class SmallestSearch:
 
     @property
     def threshold_key(self) -> int:
-        """The key of the highest score left out, NaN among them; of the lowest if none is. It is not known if no label is needed."""
+        """The key of the highest score left out, NaN included, or of the lowest if none is left out; unknown without labels."""
         assert self.labels is not None
         assert self.counts is not None
         n_from = self.counts.n_above + int(self.counts.n_ties.sum())

@@ -1,4 +1,11 @@
-"""Sums over pairs, and the ends of columns."""
+"""Straddle strengths and supports of the ranked scores: how much the ambiguity differs between samples.
+
+d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly. Their sum
+over the orders o bounds the adaptive gain from below where the scores are the true probabilities (the paper's lower bound).
+
+The scores of one rank over all rows are a column: sorted, or, where those would be too many, a histogram. Sums over the pairs
+of two sorted columns are exact; those of histograms come with a certified error.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +29,7 @@ from ..threads import in_threads
 class PairSum:
     """All pairs (a, b) of two columns: how many have a above b, and the sum of their differences.
 
-    Both are exact to within the errors given, which are 0 where no bin holds several keys.
+    Both are exact to within the errors given, which are 0 if no bin holds several keys.
     ``total`` is None where a score is infinite or NaN.
     """
 
@@ -33,7 +40,7 @@ class PairSum:
 
 
 def real_ends(low: int, high: int, dtype: Dtype) -> tuple[int, int]:
-    """Return the ends of a column of narrow keys as order keys: what stands for NaN becomes the key of NaN."""
+    """Return the ends of a column of narrow keys as order keys: the narrow key of NaN becomes that of NaN."""
     if not is_float(dtype):
         return low, high
     missing = missing_key(dtype)
@@ -47,12 +54,9 @@ def all_finite(ends: tuple[int, int], dtype: Dtype) -> bool:
 
 
 def values_of(keys: list[int], dtype: Dtype) -> Array:
-    """Return the scores of keys: float64, which holds every score but 64-bit integers; those as they are."""
+    """Return the scores of keys: float64, which holds every score but 64-bit integers; those in their dtype."""
     values = decode(np.array(keys, np.int64), dtype)
     return values if dtype.kind in "iu" and dtype.itemsize == 8 else values.astype(np.float64)
-
-
-# The scores of one rank where only a histogram of them is known: sums over pairs, with their error certified.
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,6 @@ class _Bins:
     sums: Array
     offsets: Array
     steps: Array
-
-    @classmethod
-    def from_histogram(cls, histogram: KeyHistogram, dtype: Dtype, finite: bool) -> _Bins:
-        counts, offsets = histogram.counts.astype(object), histogram.offset_sums()
-        sums, steps = histogram.value_sums(dtype) if finite else (offsets, offsets)
-        return cls(histogram.bins, counts, sums, offsets, steps)
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,8 @@ class BinnedColumn:
         """About the lowest and the highest key of a finite score, if there is one: where their bins begin and end."""
         if all_finite(self.ends, self.dtype):
             return self.ends
-        least, most = key_range(self.dtype)
-        shift = self.histogram.shift
-        finite = self.histogram.bins[
-            (self.histogram.bins > least >> shift) & (self.histogram.bins < most >> shift)
-        ].tolist()
+        (least, most), shift, bins = key_range(self.dtype), self.histogram.shift, self.histogram.bins
+        finite = bins[(bins > least >> shift) & (bins < most >> shift)].tolist()
         return (finite[0] << shift, (finite[-1] + 1 << shift) - 1) if finite else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
@@ -117,38 +112,35 @@ class BinnedColumn:
         finite = all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)
         a, b = self._bins(shift), other._bins(shift)
         index = np.searchsorted(b.bins, a.bins)
-        n_below = _running(b.counts)[index]
+        n_below = _sums_before(b.counts)[index]
         mine = np.flatnonzero(b.bins[np.minimum(index, b.bins.size - 1)] == a.bins)
         yours = index[mine]
-        half = Fraction(int((a.counts[mine] * b.counts[yours]).sum()), 2) if shift else Fraction(0)
+        n_a, n_b, above_a, above_b = a.counts[mine], b.counts[yours], a.offsets[mine], b.offsets[yours]
+        half = Fraction(int((n_a * n_b).sum()), 2) if shift else Fraction(0)
         n_pairs = int((a.counts * n_below).sum()) + half
         if not finite:
             return PairSum(n_pairs, half, None, Fraction(0))
-        total = Fraction(int((a.sums * n_below - a.counts * _running(b.sums)[index]).sum()))
-        width = (1 << shift) - 1
-        low, high = _within_bins(a, b, mine, yours, width) if shift else (Fraction(0), Fraction(0))
+        total = Fraction(int((a.sums * n_below - a.counts * _sums_before(b.sums)[index]).sum()))
+        low = high = Fraction(0)
+        if shift:
+            width = (1 << shift) - 1
+            low = Fraction(int((np.maximum(n_b * above_a - n_a * above_b, 0) * a.steps[mine]).sum()))
+            high = Fraction(int((above_a * (n_b * width - above_b) * a.steps[mine]).sum()), width)
         unit = smallest_unit(self.dtype)
         return PairSum(n_pairs, half, (total + (low + high) / 2) * unit, (high - low) / 2 * unit)
 
     def _bins(self, shift: int) -> _Bins:
         if shift not in self._by_shift:
-            finite = all_finite(self.ends, self.dtype)
-            self._by_shift[shift] = _Bins.from_histogram(self.histogram.coarsen(shift), self.dtype, finite)
+            wide = self.histogram.coarsen(shift)
+            counts, offsets = wide.counts.astype(object), wide.offset_sums()
+            sums, steps = wide.value_sums(self.dtype) if all_finite(self.ends, self.dtype) else (offsets, offsets)
+            self._by_shift[shift] = _Bins(wide.bins, counts, sums, offsets, steps)
         return self._by_shift[shift]
 
 
-def _running(values: Array) -> Array:
+def _sums_before(values: Array) -> Array:
+    """Return the sum of all values before each, and of all."""
     return np.concatenate([[0], np.cumsum(values)])
-
-
-def _within_bins(a: _Bins, b: _Bins, mine: Array, yours: Array, width: int) -> tuple[Fraction, Fraction]:
-    """Bound the sum over pairs that share a bin, from below and from above."""
-    least = np.maximum(b.counts[yours] * a.offsets[mine] - a.counts[mine] * b.offsets[yours], 0) * a.steps[mine]
-    most = a.offsets[mine] * (b.counts[yours] * width - b.offsets[yours]) * a.steps[mine]
-    return Fraction(int(least.sum())), Fraction(int(most.sum()), width)
-
-
-# The scores of one rank over all rows, as the analysis reads them: sorted, or as a histogram.
 
 
 @dataclass(frozen=True)
@@ -204,16 +196,11 @@ def _weighted_sum(keys: Array, counts: Array, dtype: Dtype, base: int) -> Fracti
     n_stretches = 2 * (2 * bias + 2) if bits else 1
     stretches, sums = np.empty((n_stretches, 2), np.int64), np.empty((n_stretches, 4), np.uint64)
     n_stretches = add_products(keys, counts, bits, np.int64(base), stretches, sums)
-    units = sum(
-        sign * _joined(halves) << max(exponent - 1, 0)
-        for (sign, exponent), halves in zip(stretches[:n_stretches].tolist(), sums[:n_stretches].tolist(), strict=True)
-    )
+    units = 0
+    for (sign, exponent), halves in zip(stretches[:n_stretches].tolist(), sums[:n_stretches].tolist(), strict=True):
+        low0, low1, high0, high1 = halves
+        units += sign * (low0 + (low1 + high0 << 32) + (high1 << 64)) << max(exponent - 1, 0)
     return Fraction(units) * smallest_unit(dtype)
-
-
-def _joined(halves: list[int]) -> int:
-    low0, low1, high0, high1 = halves
-    return low0 + (low1 + high0 << 32) + (high1 << 64)
 
 
 Column = SortedColumn | BinnedColumn
@@ -222,20 +209,6 @@ Column = SortedColumn | BinnedColumn
 def pairs_space(*columns: Column) -> Array:
     """Return space for sums over the pairs of any two of these columns."""
     return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
-
-
-def rank_column(tally: RankedTally, rank: int, dtype: Dtype) -> Column:
-    """Return the column of a rank, 1 for the highest; where there are to be histograms, all keys are in them."""
-    if tally.histograms:
-        return BinnedColumn(tally.histograms[rank - 1], dtype)
-    return SortedColumn(np.sort(tally.keys[rank - 1]), dtype)
-
-
-# Straddle strengths: how much the ambiguity differs between samples, which explains the adaptive gain.
-#
-# d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted
-# decreasingly. Their sum over the orders bounds the gain from below where the scores are the true
-# probabilities (the paper's lower bound on the adaptive gain).
 
 
 def orders_of(k: int, n_classes: int) -> range:
@@ -270,7 +243,7 @@ class Straddle:
 
 
 def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
-    """Return a value rounded once, and a float that bounds its error, rounding included; 0 where it was exact before."""
+    """Return a value rounded once, and a float that bounds its error, rounding included; 0 if it was exact before."""
     near = _float(value)
     if not error:
         return near, 0.0
@@ -290,7 +263,7 @@ def _float(value: Fraction) -> float:
 
 
 def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_classes: int) -> tuple[float, float]:
-    """Return the paper's lower bound on the gain, the sum over the orders, or order 1 alone for k > C / 2; and its error."""
+    """Return the paper's lower bound on the gain, and its error: the sum over the orders, or order 1 alone for k > C / 2."""
     orders: Sequence[int] = orders_of(k, n_classes) if 2 * k <= n_classes else orders_of(k, n_classes)[:1]
     total = error = Fraction(0)
     for order in orders:
@@ -300,9 +273,6 @@ def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_class
         total, error = total + part, error + pairs[order].total_error
     n = n_samples * n_samples
     return _rounded(total / n, error / n)
-
-
-# Supports of the ranked scores: between which values the r-th highest score of a sample lies.
 
 
 def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
@@ -343,9 +313,6 @@ def _inner_edges(column: Column, dtype: Dtype, n_bins: int, log: bool) -> list[i
     return [int(key) for key in np.maximum.accumulate(np.clip(keys, *finite))]
 
 
-# The ambiguity analysis of a scan's ranked scores, on the threads of this process.
-
-
 @dataclass(frozen=True)
 class Ambiguity:
     """The columns of all ranks, their ends, and the sums over pairs for each budget and order."""
@@ -361,18 +328,19 @@ def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes:
     The columns have come together in this process: its threads share them without a copy.
     """
     known = tally.binned() if tally.n_bins > 0 else tally
-    columns = in_threads(lambda rank: rank_column(known, rank, dtype), range(1, tally.n_ranks + 1))
+
+    def column_of(rank: int) -> Any:
+        if known.histograms:
+            return BinnedColumn(known.histograms[rank - 1], dtype)
+        return SortedColumn(np.sort(known.keys[rank - 1]), dtype)
+
+    columns = in_threads(column_of, range(1, tally.n_ranks + 1))
 
     def sum_pairs(k: int) -> dict[int, PairSum]:
         pairs = {order: [columns[rank - 1] for rank in ranks_of(k, order)] for order in orders_of(k, n_classes)}
         space = pairs_space(*(column for pair in pairs.values() for column in pair))
-        return {order: _pairs_above(a, b, space) for order, (a, b) in pairs.items()}
+        return {order: a.pairs_above(b, space) for order, (a, b) in pairs.items()}
 
     longest_first = sorted(set(budgets), reverse=True)
     sums = dict(zip(longest_first, in_threads(sum_pairs, longest_first), strict=True))
     return Ambiguity(tuple(columns), tuple(column.ends for column in columns), {k: sums[k] for k in sorted(sums)})
-
-
-def _pairs_above(a: Any, b: Any, space: Any) -> PairSum:
-    found: PairSum = a.pairs_above(b, space)
-    return found

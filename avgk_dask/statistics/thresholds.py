@@ -1,31 +1,24 @@
-"""Searches over a run: the thresholds of budgets, whatever the order of ties, and what other ties would change."""
+"""Finding thresholds: of budgets, whatever the order of ties, of groups, and with other sets counted in the same read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
-
-import numpy as np
 
 from ..bands.passes import Pass
 from ..engine.memory import NO_STRATA, Strata, fits, fitting_shape
 from ..engine.pilot import PilotPlan, PilotSample, sample_chunk
 from ..engine.plan import ScanShape, grown_plan
-from ..engine.rows import HeldRows
 from ..engine.run import Run, drive
 from ..engine.search import ThresholdSearch
-from ..engine.ties import ExtremesSearch, Selection
+from ..engine.ties import ExtremesSearch
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
 from ..sources.source import Source, spread_source
-from ..threads import in_threads
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch
-from .label_ranks import RiskSearch
-from .paired_rows import ALL_TIES, KnownSets, ToldRows, telling_pass
 
 
 def find_thresholds(
@@ -42,11 +35,11 @@ def find_thresholds(
 ) -> ThresholdSearch:
     """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
 
-    ``n_ranks`` is the highest rank a label's is told apart to, ``n_ranked`` the number of ranks whose scores are
-    kept; ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
+    Labels' ranks are distinguished up to ``n_ranks``, and the scores of the first ``n_ranked`` ranks are kept;
+    ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
     ``windows`` smaller budgets, one for each, of which only the label weight is wanted; with ``keeps_rows`` the rows stay
-    that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the
-    first ones but those of a fixed pseudo-random order, which takes one more read where ties are cut.
+    that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the first ones but those of a fixed
+    pseudo-random order, which takes one more read where ties are cut.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
     search = drive(_begun(run, budgets, shape, cuts_ties=ties == "first", windows=windows, keeps_rows=keeps_rows), run)
@@ -62,7 +55,7 @@ def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSea
 def find_group_thresholds(
     run: Run, budgets: Sequence[Fraction], strata: Strata, n_groups: int, first: int
 ) -> Iterator[GroupSearch]:
-    """Find the selections of each group, from the first one on: all at once, or so many at a time where those of more would not fit."""
+    """Find the selections of each group, from ``first`` on: of all at once, or of ``MOST_GROUPS`` at a time if all do not fit."""
     source = run.source
     counts = [count_labels(budget, source.shape[0]) for budget in budgets]
     shape = fitting_shape(source, counts, largest_integer(budgets), strata=strata)
@@ -93,7 +86,7 @@ def _begun(
 
 
 def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
-    """Return the pass over a few chunks; None where the matrix is small or no threshold is sought."""
+    """Return the pass over a few chunks, or None if the matrix is small or no threshold is sought."""
     n_scores = source.shape[0] * source.shape[1]
     if n_scores <= setting("small-scores") or not budgets:
         return None
@@ -109,7 +102,7 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
 def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> ThresholdSearch:
     """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets.
 
-    Refined keys do not tell ranks: strata by rank become those with and without a label.
+    Refined keys do not determine ranks: strata by rank become those with and without a label.
     """
     cut = {i: s for i, s in search.found.items() if s.is_cut}
     if not cut:
@@ -123,38 +116,8 @@ def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> Threshold
     return replace(search, found=found)
 
 
-def tell_rows(run: Run, search: ThresholdSearch) -> ToldRows:
-    """Return sizes and hits of every row's sets, and the rank of its label: from held rows, or in one more read."""
-    known = [_known_sets(search.found[i], run.source.n_bands) for i in range(len(search.found))]
-    assert search.first_tally is not None
-    rows, floor = search.first_tally.rows, search.kept_floor
-    if not rows or floor is None or floor > min(sets.key for sets in known):
-        shape = replace(search.shape, max_held=ALL_TIES, n_ranked=0, with_distance=False, strata="ranks")
-        return ToldRows.joined(run.read(telling_pass(shape, known)).told)
-    keys = np.array([sets.key for sets in known], np.int64)
-
-    def tell(parts: list[HeldRows]) -> ToldRows:
-        return ToldRows.of(parts, keys, np.array([sets.ties_in(parts[0].band) for sets in known], np.int64))
-
-    by_band = [list(parts) for _, parts in groupby(rows, key=lambda part: part.band)]
-    return ToldRows.joined(in_threads(tell, by_band))
-
-
-def _known_sets(selection: Selection, n_bands: int) -> KnownSets:
-    """Return the sets of a selection whose ties have been cut."""
-    if selection.cut is not None:
-        return KnownSets(selection.key, selection.cut.band, selection.cut.n_ties)
-    return KnownSets(selection.key, n_bands if selection.n_kept else -1, 0)
-
-
 def settle_extremes(run: Run, search: ThresholdSearch) -> ThresholdSearch:
-    """Find the least and the most weight of kept ties where they are not known: two more reads for all budgets."""
+    """Find the least and the most weight of kept ties if they are unknown: two more reads for all budgets."""
     source = run.source
     extremes = ExtremesSearch.begin(source.dtype, source.shape[1], setting("ranked-bins"), search.found)
     return replace(search, found=drive(extremes, run).settle(search.found))
-
-
-def least_risk(run: Run, cost: Fraction) -> RiskSearch:
-    """Find the threshold of least risk, exactly: usually two to four reads."""
-    source = run.source
-    return drive(RiskSearch.begin(cost, source.dtype, source.shape[1], soft=source.has_soft_labels), run)

@@ -22,7 +22,8 @@ from ..exact.budgets import show
 from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
 from ..records import Counts, Merging, State
 from ..sources.source import Source, Truncation
-from .label_ranks import Risk, edge_pass
+from .label_ranks import edge_pass
+from .least_risk import Risk
 
 #: Keys: the highest, and below all of them where there is none.
 HIGHEST = Merging(max, lambda _: NAN_KEY)

@@ -5,17 +5,26 @@ from .read.grids import Layout
 from .read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
 from .read.presence import Verification, check_chunks, verify_listing, verify_stretch
 from .where.addresses import shown, writing
+from .write.appending import appendable
 from .write.drafts import Draft, write_result, write_rows
 from .write.joining import join_parts
 from .write.journal import remove_append_record
-from .write.roots import holds_anything, is_begun, is_store, writable
 from .write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter, pack_block
-from .write.targets import Aside, appendable, claim, new_target, recover, written_whole
+from .write.targets import (
+    StagingDir,
+    claim,
+    holds_anything,
+    is_begun,
+    is_store,
+    new_target,
+    recover,
+    writable,
+    written_whole,
+)
 from .write.writer import ScoreWriter
 
 __all__ = [
     "SET_FORMATS",
-    "Aside",
     "BandReader",
     "Draft",
     "Layout",
@@ -23,6 +32,7 @@ __all__ = [
     "SetBand",
     "SetGrid",
     "SetsWriter",
+    "StagingDir",
     "StoredArrays",
     "Verification",
     "appendable",
@@ -49,4 +59,4 @@ __all__ = [
     "write_rows",
     "writing",
     "written_whole",
-]
+]  # fmt: skip

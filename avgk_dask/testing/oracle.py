@@ -28,6 +28,12 @@ def numbers_of(scores: Array) -> list[Ordered]:
     return [(0, 0) if x != x else (1, x + 0) for x in exact.reshape(-1).tolist()]
 
 
+def _rows(scores: Array) -> list[list[Ordered]]:
+    """Return the scores of each row, as (is a number, value)."""
+    flat, n_classes = numbers_of(scores), scores.shape[1]
+    return [flat[i : i + n_classes] for i in range(0, len(flat), n_classes)]
+
+
 def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
     """Return lambda, n_above, n_ties, n_kept: sort all scores and count.
 
@@ -114,11 +120,22 @@ def _splitmix64(number: int) -> int:
     return x ^ (x >> 31)
 
 
-def _label_weight(sets: Bools, labels: Array) -> list[Fraction]:
+def _label_weights(sets: Bools, labels: Array) -> list[Fraction]:
     """Return the label weight of each member of the sets."""
     if labels.ndim == 2:
         return [Fraction(x) for x in labels[sets].astype(np.float64).tolist()]
     return [Fraction(int(labels[i] == j)) for i, j in np.argwhere(sets).tolist()]
+
+
+def _outside(weight: Fraction, labels: Array) -> float:
+    """Return 1 - weight / n as one exact fraction, rounded once; 0 where probabilities sum to more than 1 by rounding."""
+    n_labelled = len(labels) if labels.ndim == 2 else int((labels >= 0).sum())
+    return float(max(1 - weight / n_labelled, Fraction(0))) if n_labelled else math.nan
+
+
+def _error(sets: Bools, labels: Array | None) -> float:
+    """Return the error of sets: the label weight outside, over the labelled samples."""
+    return math.nan if labels is None else _outside(sum(_label_weights(sets, labels), Fraction(0)), labels)
 
 
 def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[float, float, float]:
@@ -151,17 +168,16 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
     """
     value, _, n_ties, n_kept = oracle_threshold(scores, k)
     wanted = (0, 0) if value != value else (1, value)
-    above = np.array([x > wanted for x in numbers_of(scores)]).reshape(scores.shape)
-    tied = np.array([x == wanted for x in numbers_of(scores)]).reshape(scores.shape)
-    n_labelled = len(labels) if labels.ndim == 2 else int((labels >= 0).sum())
-    if not n_labelled:
-        return math.nan, math.nan, math.nan
-    base = sum(_label_weight(above, labels), Fraction(0))
-    weights = sorted(_label_weight(tied, labels), reverse=True)
+    flat = numbers_of(scores)
+    above, tied = (
+        np.array(found).reshape(scores.shape) for found in ([x > wanted for x in flat], [x == wanted for x in flat])
+    )
+    base = sum(_label_weights(above, labels), Fraction(0))
+    weights = sorted(_label_weights(tied, labels), reverse=True)
     most = sum(weights[:n_kept], Fraction(0))
     least = sum(weights[n_ties - n_kept :], Fraction(0))
     mean = sum(weights, Fraction(0)) * n_kept / n_ties
-    low, high, expected = (_outside(base + extra, n_labelled) for extra in (most, least, mean))
+    low, high, expected = (_outside(base + extra, labels) for extra in (most, least, mean))
     return low, high, expected
 
 
@@ -191,33 +207,12 @@ def oracle_top_k_sets(scores: Array, k: int) -> Bools:
     array([[1, 0, 1, 0]])
 
     """
-    n_classes = scores.shape[1]
     chosen = np.zeros(scores.shape, bool)
-    flat = numbers_of(scores)
-    for i in range(scores.shape[0]):
-        row = flat[i * n_classes : (i + 1) * n_classes]
-        order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
+    for i, row in enumerate(_rows(scores)):
+        order = sorted(range(len(row)), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
         for j in order[:k]:
             chosen[i, j] = row[j][0] == 1
     return chosen
-
-
-def _outside(weight: Fraction, n_labelled: int) -> float:
-    """Return 1 - weight / n as one exact fraction, rounded once; 0 where probabilities sum to more than 1 by rounding."""
-    return float(max(1 - weight / n_labelled, Fraction(0)))
-
-
-def _error(sets: Bools, labels: Array | None) -> float:
-    """Return the error of sets: the label weight outside, over the labelled samples."""
-    if labels is None:
-        return math.nan
-    if labels.ndim == 2:
-        inside = sum((Fraction(x) for x in labels[sets].astype(np.float64).tolist()), Fraction(0))
-        return _outside(inside, len(labels))
-    labelled = [i for i, label in enumerate(labels.tolist()) if label >= 0]
-    if not labelled:
-        return math.nan
-    return _outside(Fraction(sum(bool(sets[i, labels[i]]) for i in labelled)), len(labelled))
 
 
 def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = "first") -> dict[str, Any]:
@@ -270,13 +265,6 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
         "top_k_error": _error(oracle_top_k_sets(scores, int(fraction_of(k))), labels) if is_integer else math.nan,
         "set_size_count": np.bincount(sets.sum(1)).tolist(),
     }
-
-
-def _ranked(scores: Array) -> list[list[Ordered]]:
-    """Return each row's scores in descending order, as (is a number, value)."""
-    n_classes = scores.shape[1]
-    flat = numbers_of(scores)
-    return [sorted(flat[i : i + n_classes], reverse=True) for i in range(0, len(flat), n_classes)]
 
 
 def oracle_transfer(
@@ -416,7 +404,7 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
     (0.037, 0.1111, 0.3333)
 
     """
-    rows = _ranked(scores)
+    rows = [sorted(row, reverse=True) for row in _rows(scores)]
     pairs = [(x[k + order - 1], y[k - order]) for x in rows for y in rows]
     n_positive = sum(a > b for a, b in pairs)
     weight = Fraction(n_positive, len(pairs))
@@ -450,5 +438,5 @@ def oracle_supports(scores: Array) -> list[tuple[float, float]]:
     [(0.4, 0.7), (0.2, 0.4), (0.1, 0.2)]
 
     """
-    columns = zip(*_ranked(scores), strict=True)
+    columns = zip(*(sorted(row, reverse=True) for row in _rows(scores)), strict=True)
     return [tuple(math.nan if x[0] == 0 else x[1] for x in (min(c), max(c))) for c in columns]  # type: ignore[misc]

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..engine.progress import current_progress
-from ..engine.run import Compute, computing
+from ..engine.run import computing
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
 from ..store import Draft, Layout, new_target, shown, writable, write_rows, writing
@@ -173,20 +173,8 @@ def simulate(
 
     Parameters
     ----------
-    n_samples, n_classes
-        Shape of the scores; the paper's examples have six classes.
-    example
-        1 to 4: the toy problems of the paper. By default every row is a shuffled softmax of the same logits
-        times the row's own sharpness.
-    seed
-        What all rows are drawn from; a row depends on the seed and its number alone, whatever the chunking.
-    dtype
-        Type of the scores, as a name.
-    ambiguity
-        How the sharpness spreads between rows, in [0, 10]: at 0 all rows have the same ranked probabilities, so that top-k
-        is optimal and average-k gains nothing; the larger it is, the more average-k gains.
-    levels
-        Round the scores to that many levels, for ties.
+    n_samples, n_classes, example, seed, dtype, ambiguity, levels
+        Those of ``Simulation``.
     chunk_rows
         Rows of a chunk; by default those of about 10 MB.
 
@@ -282,31 +270,24 @@ def simulate_store(
     layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
     target = new_target(path, None, overwrite, apart_from=[])
     with target as place, writing(shown(path), path), computing(progress) as compute:
-        _simulate_into(place, spec, layout, soft, overwrite, compute)
-
-
-def _simulate_into(
-    place: object, spec: Simulation, layout: Layout, soft: bool, overwrite: bool, compute: Compute
-) -> None:
-    """Write a simulated store to a place that is removed if this fails."""
-    shape = spec.n_samples, spec.n_classes
-    draft = Draft.create(*writable(place), overwrite=overwrite, noted={"simulation": True})
-    scores = draft.add_matrix("scores", shape, check_dtype(spec.dtype), layout)
-    scores.attrs["simulation"] = asdict(spec)
-    soft_labels = draft.add_matrix("labels", shape, np.float64, layout) if soft else None
-    write = dask.delayed(_write_rows, pure=False)
-    tasks = [
-        write(spec, scores, soft_labels, first, min(first + layout.rows, spec.n_samples))
-        for first in range(0, spec.n_samples, layout.rows)
-    ]
-    written = compute(tasks, "simulate")
-    current_progress(mine=True).enter("writing")  # what is left of it
-    for digests, _ in written:
-        draft.digests |= digests
-    if not soft:  # at once: their chunks span many chunks of scores
-        classes = np.concatenate([classes for _, classes in written])
-        draft.digests |= write_rows(draft.add_column("labels", spec.n_samples), 0, classes)
-    draft.finish()
+        shape = spec.n_samples, spec.n_classes
+        draft = Draft.create(*writable(place), overwrite=overwrite, noted={"simulation": True})
+        scores = draft.add_matrix("scores", shape, check_dtype(spec.dtype), layout)
+        scores.attrs["simulation"] = asdict(spec)
+        soft_labels = draft.add_matrix("labels", shape, np.float64, layout) if soft else None
+        write = dask.delayed(_write_rows, pure=False)
+        tasks = [
+            write(spec, scores, soft_labels, first, min(first + layout.rows, spec.n_samples))
+            for first in range(0, spec.n_samples, layout.rows)
+        ]
+        written = compute(tasks, "simulate")
+        current_progress(mine=True).enter("writing")  # what is left of it
+        for digests, _ in written:
+            draft.digests |= digests
+        if not soft:  # at once: their chunks span many chunks of scores
+            classes = np.concatenate([classes for _, classes in written])
+            draft.digests |= write_rows(draft.add_column("labels", spec.n_samples), 0, classes)
+        draft.finish()
 
 
 def _write_rows(

@@ -1,4 +1,4 @@
-"""Breakdowns by their definition: the samples of a group, one by one."""
+"""Breakdowns, standard errors and conformal sets by their definition, sample by sample in exact fractions: slow and obvious."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Bools
-from .oracle import Budget, _splitmix64, fraction_of, numbers_of, oracle_average_k_sets, oracle_top_k_sets
+from .oracle import Budget, _rows, _splitmix64, fraction_of, numbers_of, oracle_average_k_sets, oracle_top_k_sets
 
 
 def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> dict[int, dict[str, float]]:
@@ -64,9 +64,6 @@ def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> 
     return found
 
 
-# Standard errors by their definition, sample by sample in exact fractions: slow and obvious.
-
-
 def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: str = "first") -> list[Fraction]:
     """Return what each sample adds to an error, N times over: its influence.
 
@@ -112,7 +109,7 @@ def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: 
     psi = [scale * (m - error) if label >= 0 else Fraction(0) for m, label in zip(missed, labels.tolist(), strict=True)]
     if not average:
         return psi
-    rate, sizes = scale * _label_share(scores, labels, k, sets), [int(z) for z in sets.sum(1)]
+    rate, sizes = scale * _label_share(scores, labels, k), [int(z) for z in sets.sum(1)]
     return [p + rate * (z - Fraction(sum(sizes), n)) for p, z in zip(psi, sizes, strict=True)]
 
 
@@ -151,7 +148,7 @@ def oracle_stderr(influences: Sequence[Fraction], clusters: Array | None = None)
     return math.sqrt(sum(psi**2 for psi in sums.values())) / len(influences)
 
 
-def _label_share(scores: Array, labels: Array, k: Budget, sets: Bools) -> Fraction:
+def _label_share(scores: Array, labels: Array, k: Budget) -> Fraction:
     """Return the share of labels among the scores that rank just above a budget."""
     flat, n_classes = numbers_of(scores), scores.shape[1]
     is_label = [int(labels[i // n_classes] == i % n_classes) for i in range(len(flat))]
@@ -170,9 +167,6 @@ def _label_share(scores: Array, labels: Array, k: Budget, sets: Bools) -> Fracti
         return sum(above) + Fraction((count - len(above)) * sum(at), len(at))
 
     return (weight(ends[1]) - weight(ends[0])) / (ends[1] - ends[0])
-
-
-# Conformal sets by their definition: slow, obvious, and independent of the package's engine.
 
 
 #: What no set holds, and what every set holds whose rank is beyond the calibration samples.
@@ -226,13 +220,12 @@ def oracle_conformal_costs(
     [0.75, 0.5, 1.0]
 
     """
-    n_classes, numbers = scores.shape[1], numbers_of(scores)
+    n_classes = scores.shape[1]
     most = int(2 + fraction_of(penalty) * max(0, n_classes - k_reg)) + 1
     unit = 2 ** (62 - most.bit_length())
     late = round(fraction_of(penalty) * unit)
     found = []
-    for i in range(len(scores)):
-        row = numbers[i * n_classes : (i + 1) * n_classes]
+    for i, row in enumerate(_rows(scores)):
         order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
         costs: list[tuple[int, Any]] = [_NEVER] * n_classes
         total = 0

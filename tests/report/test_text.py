@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import avgk_dask as avgk
-from avgk_dask.report import print_info, print_table, render_report, text, write_report
+from avgk_dask.report import print_coverage, print_info, print_table, render_report, text, write_report
 from avgk_dask.results import datasets
 from avgk_dask.results import datasets as json_text
 from avgk_dask.testing import simulate
@@ -215,12 +215,12 @@ def test_coverage__is_told_in_80_columns_with_what_was_to_be_expected():
     scores = rng.dirichlet(np.full(8, 0.3), 400)
     labels = (scores.cumsum(1) < rng.random((400, 1))).sum(1).clip(0, 7)
     found = avgk.conformal.calibrate(scores[:200], labels[:200])
-    good = text.print_coverage(found.evaluate(scores[200:], labels[200:]), width=80)
+    good = print_coverage(found.evaluate(scores[200:], labels[200:]), width=80)
     said = " ".join(good.split())
     assert re.search(r"of 200 labels are inside; 1\d\d to 1\d\d are to be expected \(95 %\): that is as promised", said)
     assert max(map(len, good.splitlines())) <= 80
-    bad = text.print_coverage(found.evaluate(scores[200:], np.roll(labels[200:], 1)))
+    bad = print_coverage(found.evaluate(scores[200:], np.roll(labels[200:], 1)))
     assert "so few, or fewer, have a" in " ".join(bad.split())
-    assert "Without labels there is no coverage" in " ".join(text.print_coverage(found.evaluate(scores)).split())
+    assert "Without labels there is no coverage" in " ".join(print_coverage(found.evaluate(scores)).split())
     classes = avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels, levels=0.9)
-    assert "are to be expected of each threshold" in " ".join(text.print_coverage(classes).split())
+    assert "are to be expected of each threshold" in " ".join(print_coverage(classes).split())

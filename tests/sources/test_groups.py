@@ -15,7 +15,7 @@ from avgk_dask.sources.readers import StoredReader
 @pytest.mark.parametrize("is_far", [False, True])
 def test_groups__of_checkpoints_are_the_same_for_any_number_of_threads(is_far, monkeypatch):
     if is_far:
-        monkeypatch.setattr(StoredReader, "ahead_bytes", 1 << 20)
+        monkeypatch.setattr(StoredReader, "ahead_bytes", lambda self: 1 << 20)
     array = zarr.create_array(MemoryStore(), data=np.ones((4_000, 100), "f4"), chunks=(10, 100))
     found, plain = [], []
     for n in (1, 2, 7):

@@ -95,6 +95,13 @@ def test_transformed__of_a_transformed_source_does_both(transforms, way):
             assert source.reader.dtype == np.uint8
 
 
+def test_transforms__of_the_package_are_those_that_workers_import():
+    import avgk_dask.api.calibration.affine  # noqa: F401  # a home of other ones would bring xarray to the workers
+
+    homes = {kind.__module__ for kind in Transform.__subclasses__()} - {__name__}
+    assert homes == {"avgk_dask.sources.transforms"}
+
+
 def test_transformed__tells_two_dtypes_and_its_memory():
     (_, stored) = sources((20, 5))
     source = stored.with_transform(Shares())

@@ -22,7 +22,7 @@ from zarr.storage import LocalStore, MemoryStore
 import avgk_dask as avgk
 from avgk_dask.store.write import appending, writer
 from avgk_dask.store.write.lease_places import FOLDER
-from avgk_dask.store.write.roots import writable
+from avgk_dask.store.write.targets import writable
 
 SCORES = np.random.default_rng(1).random((157, 5), dtype=np.float32)
 SOFT = SCORES / SCORES.sum(1, keepdims=True)

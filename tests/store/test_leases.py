@@ -24,8 +24,7 @@ import avgk_dask as avgk
 from avgk_dask.store.write import leases
 from avgk_dask.store.write.lease_places import FOLDER, place_of
 from avgk_dask.store.write.leases import Process
-from avgk_dask.store.write.roots import check_target, holds_anything, writable
-from avgk_dask.store.write.targets import claim
+from avgk_dask.store.write.targets import check_target, claim, holds_anything, writable
 from avgk_dask.testing import Simulation, simulate_store
 
 SCORES = np.random.default_rng(1).random((60, 4), dtype=np.float32)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from scipy import optimize
 
-from ...arrays import Array, Dtype, Floats, whole_number
+from ...arrays import Array, Floats, whole_number
 from ...engine.run import Run, running
 from ...errors import OptionError, ScoresError, warn_of
 from ...sources.source import Source
-from ...sources.transforms import Softmax, Transform
+from ...sources.transforms import Affine, Softmax
 from ...statistics.losses import ScaleTally
 from ...statistics.scaling import (
     EXPONENTS,
@@ -23,7 +22,6 @@ from ...statistics.scaling import (
     AffinePlan,
     Scale,
     ScalePlan,
-    affine_logits,
     affine_pass,
     gradient_of,
     scale_pass,
@@ -40,37 +38,6 @@ from .temperature import Calibrator, logits_to_fit, refuse_fit
 _GAIN, _GRADIENT = 1e-11, 1e-7
 #: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
 _LEAST_EXPONENT = -900
-
-
-@dataclass(frozen=True)
-class Affine(Transform):
-    """Turns rows of logits z into w z + b, or W z + b, as float64; the same bits for any block."""
-
-    weights: Floats
-    bias: Floats
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the logits it gives."""
-        return np.dtype(np.float64)
-
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it must see whole rows: where it mixes classes."""
-        return self.weights.ndim == 2
-
-    @property
-    def made_by(self) -> str:
-        """What it does, in words: with a hash that tells its weights from others."""
-        found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
-        return f"weighted by {found.hexdigest()[:16]}"
-
-    def apply(self, block: Array, first_row: int, first_class: int) -> Array:
-        """Return a block of weighted logits."""
-        if self.needs_rows:
-            return affine_logits(block, self.weights, self.bias)
-        classes = slice(first_class, first_class + block.shape[1])
-        return affine_logits(block, self.weights[classes], self.bias[classes])
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -109,7 +76,6 @@ class _Objective:
     exponent: int
     #: Penalised loss, NLL and parameters of the best call so far.
     best: tuple[float, float, Floats] | None = None
-    calls: int = field(default=0)
 
     def __call__(self, x: Floats) -> tuple[float, Floats]:
         """Return the penalised loss and its gradient."""
@@ -122,7 +88,6 @@ class _Objective:
         parts = [g + p for g, p in zip(gradient_of(tally, plan), gradients, strict=True)]
         if self.best is None or nll + more < self.best[0]:
             self.best = nll + more, nll, x.copy()
-        self.calls += 1
         return nll + more, np.concatenate([part.reshape(-1) for part in parts])
 
 
@@ -220,7 +185,7 @@ class AffineScaling(Calibrator):
 
     @abstractmethod
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
-        """Return what is added to the NLL, and its gradients by weights and bias."""
+        """Return the penalty that is added to the NLL, and its gradients by weights and bias."""
 
     def _arrays(self) -> dict[str, Array]:
         assert self.weights is not None

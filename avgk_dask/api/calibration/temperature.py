@@ -22,7 +22,7 @@ from ...statistics.losses import ScaleTally
 from ...statistics.scaling import BOUND, Scale, ScalePlan, TemperatureSearch, scale_pass
 from ...statistics.truncated import refuse_truncated
 from ..evaluate import find_outcome, outcome_result
-from ..inputs.labels import labelled_source, logits_of
+from ..inputs.labels import labelled_source, logits_of, refuse_soft
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
@@ -63,11 +63,11 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _arrays(self) -> dict[str, Array]:
-        """Return what was fitted, by name."""
+        """Return the fitted arrays, by name."""
 
     @abstractmethod
     def _take_arrays(self, arrays: dict[str, Array]) -> None:
-        """Take what was fitted, as ``_arrays`` gave it; ValueError where it cannot be."""
+        """Set the fitted arrays, as ``_arrays`` gave them; ValueError if they cannot be."""
 
     def save(self, path: PlaceLike) -> None:
         """Write the fitted calibrator to a JSON file, which ``calibration.load`` reads.
@@ -130,15 +130,12 @@ def logits_to_fit(
     refuse_truncated(source, "a calibrator")
     if logits_of(source)[1]:
         raise ScoresError("logits must be those that a softmax has not seen; got probabilities. Pass its argument.")
-    if source.has_soft_labels:
-        raise LabelsError(
-            "labels must be class numbers for a calibrator; got a matrix. Pass one label for each sample."
-        )
+    refuse_soft(source, "a calibrator")
     return source
 
 
 def refuse_fit(tally: ScaleTally, source: Source) -> None:
-    """Raise where logits or labels tell nothing about probabilities."""
+    """Raise if no calibrator can be fitted to the logits and labels."""
     if tally.n_refused:
         sample = source.sample(*tally.first_refused[:2])
         raise ScoresError(
@@ -162,8 +159,8 @@ def refuse_fit(tally: ScaleTally, source: Source) -> None:
 class TemperatureScaling(Calibrator):
     """Divides logits by one number, the temperature, before the softmax; that of least NLL on a calibration set.
 
-    The order of the scores of a sample stays as it is, and so do top-k sets; average-k sets change, since scores of different samples
-    are compared there.
+    The order of the scores of a sample does not change, and neither do top-k sets. Average-k sets change, since they compare scores of
+    different samples.
 
     Attributes
     ----------
@@ -366,7 +363,7 @@ def temperature_curve(
 
 
 def _checked(temperatures: Iterable[SupportsFloat]) -> list[float]:
-    """Return temperatures as floats; refuse what is none."""
+    """Return temperatures as floats, or refuse them."""
     try:
         values = np.atleast_1d(
             np.array(temperatures if hasattr(temperatures, "__len__") else list(temperatures), float)

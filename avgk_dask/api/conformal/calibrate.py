@@ -17,10 +17,9 @@ from ...exact.budgets import parse_budget
 from ...exact.coverage import quantile_rank
 from ...kernels.keys import check_dtype
 from ...settings import setting
-from ...sources.source import Source
 from ...statistics.costs import CostPlan, QuantileSearch
 from ...statistics.truncated import certify_first_key, certify_ranks
-from ..inputs.labels import Groups
+from ..inputs.labels import Groups, refuse_soft
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
 from ..options import BudgetLike, LabelsLike, ScoresLike, check_flag, check_nan_policy
@@ -177,7 +176,7 @@ def calibrate(
         Where an option is none of the values it may take, or does not go with the method.
     ScoresError, DtypeError
         Where the scores are no matrix of real numbers, or hold NaN; for APS and RAPS where they are not in [0, 1] or rows sum to
-        more than 2; where a truncated store does not tell the threshold for certain.
+        more than 2; where a truncated store does not determine the threshold.
     LabelsError
         Where the labels do not fit the scores, are probabilities, or there are none; where groups do not fit.
     MemoryLimitError
@@ -212,7 +211,12 @@ def calibrate(
     options = CalibrationOptions.parse(alpha, method, by, seed, penalty, k_reg)
     scores = open_once(scores, missing)
     source = as_source(scores, labels, missing=missing, where=where, ignore_index=ignore_index)
-    _check_labels(source)
+    if source.labels is None:
+        raise LabelsError(
+            "labels must be given for conformal sets; got None, and none are stored beside the scores. Pass class numbers "
+            "(in a terminal, --labels and --new-labels)."
+        )
+    refuse_soft(source, "conformal sets")
     check_method(options.method, source, options.by, nan_policy)
     costs = options.method_for(source.dtype, source.n_classes)
     groups, n_groups = None, source.n_classes if options.by == "class" else 1
@@ -248,18 +252,6 @@ def _search(run: Run, method: ConformalMethod, options: CalibrationOptions, n_gr
     if not state.n_labelled:
         raise LabelsError("labels must name the class of one sample at least; got none. Label some samples.")
     return drive(search.advance(state), run)
-
-
-def _check_labels(source: Source) -> None:
-    if source.labels is None:
-        raise LabelsError(
-            "labels must be given for conformal sets; got None, and none are stored beside the scores. Pass class numbers "
-            "(in a terminal, --labels and --new-labels)."
-        )
-    if source.has_soft_labels:
-        raise LabelsError(
-            "labels must be class numbers for conformal sets; got a matrix. Pass one label for each sample."
-        )
 
 
 def _make_predictor(

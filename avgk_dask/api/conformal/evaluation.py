@@ -14,7 +14,7 @@ from ...arrays import Floats, Ints
 from ...bands.conformal import ConformalMethod
 from ...bands.passes import SampleGroups
 from ...engine.run import Run
-from ...errors import BudgetError, LabelsError, OptionError, ScoresError
+from ...errors import BudgetError, OptionError, ScoresError
 from ...exact.budgets import is_scalar, parse_budget
 from ...exact.coverage import HitLaw
 from ...masks import refuse_masked
@@ -25,6 +25,7 @@ from ...statistics.costs import CoverageCounts, CoveragePlan, CoverageTally, cov
 from ...statistics.losses import ProbabilityTally
 from ...statistics.rules import CostRule
 from ...statistics.truncated import certify_first_key
+from ..inputs.labels import refuse_soft
 from ..options import BudgetsLike, Named, result_attrs
 
 if TYPE_CHECKING:
@@ -62,10 +63,7 @@ def evaluate_sets(
 ) -> xr.Dataset:
     """Count the sets of a predictor's rule, in one read, and return the result, with the names of the classes if they are known."""
     source = run.source
-    if source.has_soft_labels:
-        raise LabelsError(
-            "labels must be class numbers for conformal sets; got a matrix. Pass one label for each sample."
-        )
+    refuse_soft(source, "conformal sets")
     n_groups = 0 if predictor.groups is None else predictor.groups.size
     plan = CoveragePlan(
         source.dtype, source.shape[1], rule, SampleGroups(source.shape[1], rule.by == "group"), n_groups + 1, tuple(source.rows)
@@ -158,7 +156,7 @@ def _columns(what: str, counts: CoverageCounts, n_groups: int) -> Named:
 
 
 def _p_values(what: str, counts: CoverageCounts, predictor: ConformalPredictor) -> Named:
-    """Return how likely so few hits of each class, or group, are; nothing unless each has a threshold of its own."""
+    """Return the p-value of the hits of each class, or group; nothing unless each has a threshold of its own."""
     if predictor.by != what:
         return {}
     thresholds = predictor._counts.tolist(), predictor._ranks.tolist()

@@ -52,7 +52,7 @@ class ConformalPredictor(ShownAsTable):
     Attributes
     ----------
     method
-        ``"lac"``, ``"aps"``, ``"raps"`` or ``"top_k"``.
+        The name of the method, as ``calibrate`` takes it.
     alpha
         The error that is allowed, as asked, to the nearest float.
     threshold
@@ -146,7 +146,7 @@ class ConformalPredictor(ShownAsTable):
             Where groups are missing, or none are needed.
         ScoresError, DtypeError
             Where the scores have other classes than those of the calibration, are no matrix of real numbers, or (when computed)
-            hold NaN or no probabilities; where a truncated store does not tell the sets for certain.
+            hold NaN or no probabilities; where a truncated store does not determine the sets.
 
         Notes
         -----
@@ -220,13 +220,13 @@ class ConformalPredictor(ShownAsTable):
         ``class_n_labelled, class_coverage, class_average_set_size``
             Over ``class``, with ``class_name`` where names are stored: the same for the samples of each class; ``group_`` alike over ``group`` for a predictor by group.
         ``class_p_value_low``
-            For a predictor by class (``group_`` by group): the probability of so few hits of a class, or fewer, as for ``p_value_low``.
+            For a predictor by class (``group_`` by group): the probability of ``n_hits`` of the class or fewer, as for ``p_value_low``.
         ``macro_coverage, share_below``
             Of the classes that occur: their mean coverage, and over ``level`` the share of those whose coverage is below the level.
         ``hits_low, hits_high``
             Between these ``n_hits`` lies with the probability ``confidence``, given the rank and both numbers of samples.
         ``p_value_low, p_value_high``
-            The probability of so few hits, or fewer, and of so many, or more. Of the beta-binomial law of one threshold without ties;
+            The probability of ``n_hits`` or fewer, and of ``n_hits`` or more, by the beta-binomial law of one threshold without ties;
             with ties there are more hits, so that ``p_value_low`` stays valid. All four are NaN for several thresholds.
 
         Raises
@@ -249,8 +249,8 @@ class ConformalPredictor(ShownAsTable):
         >>> import numpy as np, avgk_dask as avgk
         >>> scores = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
         >>> found = avgk.conformal.calibrate(scores, np.array([0, 0, 1]), alpha=0.5)
-        >>> told = found.evaluate(scores, np.array([0, 1, 0]))
-        >>> int(told.n_hits), float(told.average_set_size), told.set_size_count.values.tolist()
+        >>> result = found.evaluate(scores, np.array([0, 1, 0]))
+        >>> int(result.n_hits), float(result.average_set_size), result.set_size_count.values.tolist()
         (1, 0.6666666666666666, [1, 2])
 
         """
@@ -339,13 +339,13 @@ class ConformalPredictor(ShownAsTable):
         return hash((self.method, self._alpha, self.by, self._levels.tobytes()))
 
     def __repr__(self) -> str:
-        told = f"ConformalPredictor: {self.method}, alpha {self.alpha:g}"
+        text = f"ConformalPredictor: {self.method}, alpha {self.alpha:g}"
         if self.by is None:
             few = " (too few samples for this alpha: every class is in)" if (self._ranks > self._counts).any() else ""
-            return f"{told}, threshold {self.threshold:.6g}, rank {self.rank:,} of {self.n_calibration:,}{few}"
+            return f"{text}, threshold {self.threshold:.6g}, rank {self.rank:,} of {self.n_calibration:,}{few}"
         n_open = int((self._ranks > self._counts).sum())
         kind = "classes" if self.by == "class" else "groups"
-        return f"{told}, thresholds of {self._levels.size:,} {kind}, {n_open:,} of which have too few samples"
+        return f"{text}, thresholds of {self._levels.size:,} {kind}, {n_open:,} of which have too few samples"
 
 
 def set_matrix(

@@ -36,7 +36,7 @@ class Evaluator:
     k
         Budget or sequence of budgets in (0, C], as for ``evaluate``.
     straddle
-        Whether to analyse the ambiguity, too. It holds twice the largest k scores of each sample, 4 or 8 bytes each, up to
+        Whether to analyse the ambiguity as well. It holds twice the largest k scores of each sample, 4 or 8 bytes each, up to
         ``avgk.ranked-bytes`` (128 MB), and bins beyond that, with the error certified.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
@@ -52,7 +52,7 @@ class Evaluator:
     n_samples
         Samples so far; those that do not exist do not count.
     n_bytes
-        Bytes of what is held.
+        Bytes of the retained scores and counts.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class Evaluator:
     10 that is a hundred thousand samples. Then brackets are narrowed, as far as is needed, by what the counts so far say of any
     number of samples to come, and what lies outside becomes counts.
 
-    With clusters, some 16 bytes are held besides for each cluster and budget.
+    With clusters, some 16 more bytes are held for each cluster and budget.
 
     No number is ever wrong: at the end the counts prove that each threshold was held. Where later batches are so unlike the
     first ones that it was not, or where a budget ends among millions of ties, ``result`` refuses with an ``UnsettledError``.
@@ -143,7 +143,7 @@ class Evaluator:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of what is held."""
+        """Bytes of the retained scores and counts."""
         return 0 if self._state.scan is None else self._state.scan.n_bytes
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class Evaluator:
             One integer for each sample (negative, masked or null: unlabelled), or a matrix of probabilities like the
             scores; either all batches have labels, of one kind, or none has.
         where
-            Boolean, one value a sample: samples where it is False do not exist (padding).
+            One boolean per sample: samples where it is False do not exist (padding).
         ignore_index
             The label of samples that do not exist: short for ``where = labels != ignore_index``.
         clusters
@@ -232,9 +232,9 @@ class Evaluator:
         Raises
         ------
         UnsettledError
-            Where what was held does not prove every threshold; the text says for which k, and what to do.
+            If the retained scores do not prove every threshold; the text says for which k, and what to do.
         ScoresError
-            Where there is no sample.
+            If there is no sample.
         """
         self._check_sound()
         state = self._state
@@ -252,7 +252,7 @@ class Evaluator:
         return result
 
     def merge(self, other: Evaluator) -> Self:
-        """Take in all samples of another evaluator, behind the own ones; the other stays as it is.
+        """Take in all samples of another evaluator, after the own ones; the other does not change.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class Evaluator:
         Raises
         ------
         OptionError, DtypeError, LabelsError, ScoresError
-            If the other was asked for something else, or has scores of another dtype, labels of another kind or classes of
+            If the other has other options, or has scores of another dtype, labels of another kind or classes of
             other names.
         """
         if not isinstance(other, Evaluator):
@@ -294,7 +294,7 @@ class Evaluator:
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that is known to a file: plain arrays and JSON, with a hash.
+        """Write the evaluator to a file: plain arrays and JSON, with a hash.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class Evaluator:
         Raises
         ------
         WriteError
-            Where it cannot be written.
+            If it cannot be written.
         """
         self._check_sound()
         write_state(path, self._state)
@@ -321,7 +321,7 @@ class Evaluator:
         Returns
         -------
         Evaluator
-            With all that was known.
+            In the state that was saved.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""Evaluators as files: all that is known, as plain arrays and JSON, with a hash.
+"""Evaluators as files: their state as plain arrays and JSON, with a hash.
 
-A hash proves that a file is as it was written, not who wrote it. So what compiled loops use as indices, and what memory is
-made for, is checked; and whatever else does not fit together is found at the latest by what uses it (``naming_file``).
+A hash proves that a file is unchanged, not who wrote it. So all indices that compiled loops use, and all sizes that memory is
+allocated for, are checked. Other inconsistencies are found at the latest by the code that meets them (``naming_file``).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
 from .open_scan import ALL_BANDS, OpenScan
 from .streaming import EvaluatorSpec, EvaluatorState, FirstTies, Hints, StreamingScan
 
-#: Bands that a file may tell of: more than 30 TB of scores.
+#: Bands that a file may have: more than 30 TB of scores.
 _MOST_BANDS = 1 << 22
-#: What of a shape the settings say, which may be others now, or grows with the bands.
+#: Fields of a shape that depend on settings, which may be others now, or on the number of bands.
 _SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_apart", "n_bands", "band_rows",
              "n_together", "strata_bytes", "looked", "ranked_bins"}  # fmt: skip
 
@@ -201,9 +201,9 @@ def read_state(path: object) -> EvaluatorState:
 
 @contextmanager
 def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
-    """Say of what fails that a file does not hold what it should; nothing for no file.
+    """Turn errors into one that says that a file is not an evaluator; without a file they stay.
 
-    Of our own errors, only those of a kind mean that: refusals of batches, and of what was not held, stay.
+    Of our own errors, only those of ``kind`` are turned: refusals of batches, and of thresholds that were not retained, stay.
     """
     try:
         yield
@@ -254,11 +254,11 @@ def _within(low: int, high: int, *columns: Array) -> bool:
 
 def _shape(wave: Wave, mine: ScanShape) -> ScanShape:
     """Return the shape of scans as it is now, with as many bands counted together as in a file, if both find the same."""
-    told, names = json.loads(wave.shape), asdict(mine) | {"dtype": mine.dtype.name, "looked": ""}
-    _require(isinstance(told, dict) and told.keys() == names.keys(), "its scan has another form")
-    wrong = [name for name, value in names.items() if name not in _SETTINGS and told[name] != value]
+    saved, names = json.loads(wave.shape), asdict(mine) | {"dtype": mine.dtype.name, "looked": ""}
+    _require(isinstance(saved, dict) and saved.keys() == names.keys(), "its scan has another form")
+    wrong = [name for name, value in names.items() if name not in _SETTINGS and saved[name] != value]
     _require(not wrong, f"its scan has another {', '.join(wrong)}")
-    together = told["n_together"]
+    together = saved["n_together"]
     _require(type(together) is int and 1 <= together <= ALL_BANDS, "it counts no bands together")
     return replace(mine, n_together=together)
 
@@ -357,7 +357,7 @@ def _check_bins(counts: BinCounts, shape: tuple[int, ...]) -> None:
 
 
 def _check_ranked(ranked: RankedTally, shape: ScanShape, n_rows: int) -> None:
-    """Refuse ranked scores of other ranks, or histograms that are none."""
+    """Refuse ranked scores of other ranks, or bad histograms."""
     wanted = {0, shape.n_ranked}
     _require(ranked.keys.ndim == 2 and {len(ranked.keys), len(ranked.histograms)} <= wanted, "its ranks are other ones")
     _require(ranked.keys.shape[1] <= n_rows and 0 <= ranked.n_bins < 1 << 32, "it has more ranked scores than rows")

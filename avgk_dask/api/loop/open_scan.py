@@ -1,4 +1,4 @@
-"""Open scans: bands come one by one, and nobody knows how many. What is held stays within a limit for any number.
+"""Open scans: bands come one by one, of any number, and the retained scores stay within a fixed limit.
 
 Brackets are those of a *share* of all scores: k / C of what will have come lies above the threshold of k. They are generous at
 first. When they hold more than planned, they are narrowed to what the counts so far allow toward an unlimited future, and what
@@ -60,11 +60,11 @@ def plan_brackets(
 
 @dataclass(frozen=True)
 class OpenScan:
-    """What the bands so far have given."""
+    """The result of the bands so far."""
 
-    #: What the next band is scanned for; its shape has as many samples as never come.
+    #: The plan of the next band; its shape has as many samples as never come.
     plan: ScanPlan
-    #: The labels a sample that each budget has; and whether the scores of its window are wanted, too.
+    #: Labels per sample of each budget; and whether the scores of its density window are wanted as well.
     budgets: tuple[Fraction, ...]
     windowed: bool
     #: Groups of bands whose equal events are counted together, at most.
@@ -98,7 +98,7 @@ class OpenScan:
         return after._end_wave() if n_held > most else after
 
     def _end_wave(self) -> OpenScan:
-        """Return the scan with all that it has in one tally."""
+        """Return the scan with all its tallies as one."""
         if not self.parts:
             return self
         wave = ScanTally.merge(list(self.parts))
@@ -132,7 +132,7 @@ class OpenScan:
         return spans
 
     def _group_bands(self, n_together: int) -> OpenScan:
-        """Return the scan with the counted events of at least so many bands together; nothing but one tally is there."""
+        """Return the scan with the counted events of at least ``n_together`` bands together; it must have one tally only."""
         now = self.plan.shape.n_together
         if n_together <= now or self.so_far is None:
             return self
@@ -171,7 +171,7 @@ class OpenScan:
         return self.so_far if same else fold(self.so_far, self.plan.zones, zones)
 
     def settle(self) -> ThresholdSearch:
-        """Return the search that knows all that is known; what it asks for next was not held."""
+        """Return the search after all bands; if it asks for more, that was not retained."""
         last = ScanTally.merge(list(self.parts)) if self.parts else None
         n_before = 0 if self.so_far is None else 1
         shape = replace(self.plan.shape, n_samples=self.n_rows, n_bands=2)
@@ -190,11 +190,11 @@ class OpenScan:
         return search.advance(last)
 
     def _windows(self) -> list[int]:
-        """Return where the window of each budget begins; none where they are not wanted."""
+        """Return the start rank of each budget's density window; none if they are not wanted."""
         return [window_start(count_labels(budget, self.n_rows)) for budget in self.budgets] if self.windowed else []
 
     def window_brackets(self) -> list[tuple[int, int]]:
-        """Return keys between which the scores lie at which windows begin, as far as they are listed."""
+        """Return brackets of the scores at the start ranks of windows, as far as these ranks are listed."""
         waves = (*self.waves, *((self.plan.zones, part.histogram) for part in self.parts))
         n_listed = sum(int(tally.histogram.counts.sum()) for tally in self.tallies)
         top = key_range(self.plan.shape.dtype)[1]
@@ -231,7 +231,7 @@ def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
 
 
 def _shift_bands(tally: ScanTally, n_bands: int) -> ScanTally:
-    """Return a tally whose bands have higher numbers, by so many."""
+    """Return a tally with higher numbers of its bands, by ``n_bands``."""
     events = replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS))
     counted = _regroup(tally.counted, lambda groups: groups + n_bands // tally.n_together)
     return replace(tally, events=events, counted=counted)

@@ -76,7 +76,7 @@ class FirstTies(Record):
     def chained(first: Sequence[FirstTies], second: Sequence[FirstTies]) -> Iterator[FirstTies]:
         """Return the ties of two processes, one after the other, as far as they are known.
 
-        Where only some of the second one's are wanted, nobody knows which those are.
+        If only some of the second process are wanted, which ones is unknown.
         """
         for a, b in zip(first, second, strict=False):
             if (a.budget, a.key, a.n_wanted) == (b.budget, b.key, b.n_wanted) and a.n_taken + b.n_taken <= a.n_wanted:
@@ -171,7 +171,7 @@ class StreamingScan:
         while len(batch.scores):
             if self.waiting.n == most:
                 self._scan_waiting()
-            if not self.waiting.n and len(batch.scores) >= most and self.scan is not None:  # as they are
+            if not self.waiting.n and len(batch.scores) >= most and self.scan is not None:  # without a copy
                 mine, batch = batch.select(slice(0, most)), batch.select(slice(most, None))
                 self.scan, self.ties = self._scanned(mine)
                 continue
@@ -198,7 +198,7 @@ class StreamingScan:
         refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.spec.nan_policy)
         ties = take_ties(self.ties, rows.scores, rows.labels, plan.shape)
         after = scan.add(tally)
-        if after.n_narrowed > scan.n_narrowed:  # which takes a few times what is held
+        if after.n_narrowed > scan.n_narrowed:  # which takes a few times the memory of the retained scores
             give_back_memory()
         return after, ties
 
@@ -276,7 +276,7 @@ class StreamingScan:
         return search
 
     def as_hints(self) -> Hints | None:
-        """Return what a second run over the same samples needs; None where it needs nothing."""
+        """Return the hints for a second run over the same samples; None if it needs none."""
         if self.scan is None:
             return None
         scan = self._scanned(self.waiting.rows)[0] if self.waiting.n else self.scan

@@ -1,4 +1,7 @@
-"""Compiled kernels on the bits of numbers. They release the GIL; none is parallel: Dask owns the cores."""
+"""Compiled kernels that count: bits of numbers, the events that a scan holds, keys by group, and scores at given keys.
+
+``kernels/numpy/events.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,7 @@ def count_apart(bins: Any, counts: Any) -> None:
 def join_bins(
     bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
 ) -> int:
-    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number.
-
-    The three rows of ``sums`` are the number of keys in a bin, and the sums of the low bits and of the remaining
-    bits of (key - first key of the bin); column ``order[t]`` is that of bin t. An empty ``order`` stands for bins
-    of one key each.
-    """
+    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number."""
     n = -1
     mask = (np.int64(1) << low_bits) - 1
     for t in range(bins.size):
@@ -81,10 +79,7 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
-    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``.
-
-    ``above`` and ``label_zones`` are as ``split_rows`` writes them. A cell is twice the size, and one more if the label is in.
-    """
+    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``."""
     for i in range(above.shape[0]):
         for j in range(above.shape[1]):
             counts[j, 2 * above[i, j] + (label_zones[i] <= 2 * j)] += 1
@@ -92,11 +87,7 @@ def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
-    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs.
-
-    ``limbs[g]`` counts units of 2**-1074 in base 2**32, least first; a limb takes 2**31 additions
-    before it could overflow.
-    """
+    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
     for t in range(bits.size):
         exponent = (bits[t] >> 52) & 0x7FF
         mantissa = np.uint64(bits[t] & 0xFFFFFFFFFFFFF)
@@ -114,23 +105,13 @@ def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
         limbs[g, limb + 2] += np.int64(high >> np.uint64(32))
 
 
-# Compiled kernels on listed keys and events: what a scan holds, grouped, sized and searched.
-#
-# All release the GIL and none is parallel: Dask owns the cores.
-
-
 #: Runs of a row up to this long are ordered by counting what is greater, longer ones by sorting.
 _COUNTED = 192
 
 
 @njit(nogil=True, cache=True)
 def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps: Any) -> None:
-    """Write for each event its step: four times the size of its row's set once it is in, 2 more if it is the label, and 1
-    more if the label is in the set then.
-
-    Higher keys come first, equal ones in order. The events of interval j are those from ``starts[j]`` to
-    ``starts[j + 1]``, row by row; ``bases`` are the cells of their rows before them.
-    """
+    """Write for each event its step: four times the size of its row's set once it is in, 2 more if it is the label, and 1"""
     for j in range(starts.size - 1):
         first = starts[j]
         while first < starts[j + 1]:
@@ -178,11 +159,7 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties: int, changes: Any) -> None:
-    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
-
-    The events of a row stand together: they are of one row. ``changes[cell]`` is what the number of sets
-    of that cell changes by.
-    """
+    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
     left = n_ties
     first = 0
     while first < keys.size:
@@ -204,10 +181,7 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
 
 @njit(nogil=True, cache=True)
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
-    """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number.
-
-    Keys beyond the last stretch belong to it, and keys below the base to none.
-    """
+    """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number."""
     n = 0
     last = np.uint64(wanted.size - 1)
     for t in range(keys.size):
@@ -218,18 +192,9 @@ def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> i
     return n
 
 
-# Compiled kernels on the listed keys of rows that belong to groups: which bracket of the group each is in, and all keys by group.
-#
-# All release the GIL and none is parallel: Dask owns the cores.
-
-
 @njit(nogil=True, cache=True)
 def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, found: Any) -> None:
-    """Write the bracket of each listed key; -1 where it is in none.
-
-    Row r has ``lengths[r]`` of the keys, is of group ``groups[r]`` and has the number ``samples[r]``. The brackets of group g are those from
-    ``starts[g]`` to ``starts[g + 1]``, ascending. ``bounds`` are their lowest and highest keys, and their first and last samples.
-    """
+    """Write the bracket of each listed key; -1 where it is in none."""
     lows, highs, firsts, lasts = bounds
     t = 0
     for r in range(lengths.size):
@@ -263,15 +228,9 @@ def scatter_rows(
         nexts[groups[r]] += lengths[r]
 
 
-# Compiled kernels that count scores at and between given keys, and find labels in their rows.
-
-
 @njit(nogil=True, cache=True)
 def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
-    """Return the number of ascending edges below a key.
-
-    ``starts[i]`` is the number of edges below the i-th stretch of ``2**shift`` keys from the first edge up.
-    """
+    """Return the number of ascending edges below a key."""
     if key <= edges[0]:
         return 0
     stretch = (np.uint64(key) - np.uint64(edges[0])) >> shift
@@ -292,12 +251,7 @@ def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
 def count_at_edges(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
 ) -> tuple[int, int]:
-    """Count the scores between and at ascending edges: ``counts[2 j]`` before edge j, ``counts[2 j + 1]`` at it.
-
-    ``orders[i]`` becomes the number of scores counted so far, row by row, that equal the score of row
-    i's label (negative: none), where that is an edge. ``bits`` and ``magnitude`` are those of
-    ``gather_above``. Returns the number of NaN met, which are not counted, and the first one's flat index.
-    """
+    """Count the scores between and at ascending edges: ``counts[2 j]`` before edge j, ``counts[2 j + 1]`` at it."""
     n_rows, n_classes = values.shape
     n_nan = 0
     first_nan = -1
@@ -325,11 +279,7 @@ def count_at_edges(
 
 @njit(nogil=True, cache=True)
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
-    """Write each label's rank in its row: 1 for the highest score, ties by class index.
-
-    0 for a negative label, one past the last for a label whose score is NaN. Returns the number of NaN
-    and the flat index of the first one.
-    """
+    """Write each label's rank in its row: 1 for the highest score, ties by class index."""
     n_rows, n_classes = values.shape
     n_nan = 0
     first_nan = -1

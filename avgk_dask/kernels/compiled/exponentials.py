@@ -1,4 +1,6 @@
-"""Compiled kernels that turn logits into probabilities. They release the GIL; none is parallel: Dask owns the cores.
+"""Compiled kernels that turn logits into probabilities, sum their losses, and mix them.
+
+``kernels/numpy/exponentials.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
 
 Exponentials and logarithms are our own: sums, products and divisions of float64 alone, none of them fused, in a fixed
 order. So the same bits come out on any machine, which neither NumPy's nor the C library's promise.
@@ -143,10 +145,7 @@ def _lane_sum(terms: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int:
-    """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1.
-
-    ``space`` takes a row of float64, up to a multiple of the lanes. NaN stay, and count for nothing.
-    """
+    """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1."""
     n_classes, inverse = scores.shape[1], 1.0 / temperature
     space[n_classes:] = 0.0
     for i in range(scores.shape[0]):
@@ -172,10 +171,7 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
 
 @njit(nogil=True, cache=True)
 def softmax_norms(scores: Any, temperature: float, norms: Any, space: Any) -> int:
-    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials.
-
-    NaN where a row has nothing else. ``space`` and what is returned are those of ``softmax_narrow``.
-    """
+    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials."""
     n_classes, inverse = scores.shape[1], 1.0 / temperature
     space[n_classes:] = 0.0
     for i in range(scores.shape[0]):
@@ -246,11 +242,7 @@ def _exp_over(x: Any, low: Any, divisor: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
-    """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1.
-
-    More exact than that of narrow scores: what is rounded off is carried along. ``space`` takes two rows of float64. NaN
-    stay, and count for nothing.
-    """
+    """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1."""
     n_classes, below, rounded = scores.shape[1], space[0], space[1]
     for i in range(scores.shape[0]):
         row, mine = scores[i], out[i]
@@ -298,9 +290,6 @@ def sigmoid_wide(scores: Any, temperature: float, out: Any) -> None:
             x, low = _divided(-abs(z), 0.0, temperature)
             divisor = 1.0 + (_exp(x, low) if x > LEAST_EXPONENT else 0.0)
             out[i, c] = 1.0 / divisor if z >= 0 else _exp_over(x, low, divisor)
-
-
-# Compiled kernels that tell what logits lose. They release the GIL; none is parallel: Dask owns the cores.
 
 
 @njit(nogil=True, cache=True)
@@ -363,12 +352,7 @@ def _add_products(below: Any, left: Any, right: Any, terms: Any, lanes: Any) -> 
 
 @njit(nogil=True, cache=True)
 def scaled_losses(scores: Any, labels: Any, scales: Any, parents: Any, losses: Any, slopes: Any, bends: Any) -> int:
-    """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale.
-
-    All three by scale and row; 0 for rows with a negative label. A scale with parents, which are two places before it (-1
-    without), is the sum of theirs, and takes no exponentials. Returns the first row with NaN or whose largest is infinite, at
-    which it stops, or -1.
-    """
+    """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale."""
     n_classes, lanes = scores.shape[1], np.empty((3, SUM_LANES))
     below = np.full(-(-n_classes // SUM_LANES) * SUM_LANES, LEAST_DIFFERENCE)
     terms = np.empty((scales.size, below.size))
@@ -401,9 +385,6 @@ notice_changes(_add_exponentials, _exp)
 notice_changes(scaled_losses, _largest, _log, _add_exponentials)
 
 
-# The compiled kernel that mixes the logits of a row: a product of matrices in a fixed order, which BLAS does not promise.
-
-
 @njit(nogil=True, cache=True)
 def _add_scaled(factor: Any, values: Any, out: Any) -> None:
     """Add values times a factor."""
@@ -422,9 +403,9 @@ def _add_four(row: Any, weights: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def mix_rows(rows: Any, weights: Any, bias: Any, out: Any) -> None:
-    """Write rows times weights, plus the bias: for each row and class a sum over the classes in their order.
+    """Write rows times weights, plus the bias; some rows at a time share what is read of the weights.
 
-    The order does not depend on what else is in the matrix. Some rows at a time share what is read of the weights.
+    The order is fixed, which BLAS does not promise.
     """
     n_rows, n_classes = rows.shape
     n_fours = n_classes // 4 * 4

@@ -1,6 +1,6 @@
-"""Compiled kernels that find the highest scores of a row, in order.
+"""Compiled kernels that find the highest scores of a row, in order, and sum over all pairs of two sorted columns.
 
-All release the GIL and none is parallel: Dask owns the cores.
+``kernels/numpy/ranks.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
 
 The r-th highest of a row's *lane maxima* (maxima of interleaved groups) is a value that at least r scores
 reach, and few more: one vectorised fold of the row finds it. Indices that are sums are unsigned, since a test
@@ -63,11 +63,7 @@ def _count_greater(values: Any, n: int, ranks: Any) -> None:
 
 @njit(nogil=True, cache=True, inline="always")
 def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
-    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one.
-
-    There is none where NaN fills too many lanes, or where there are no lanes (width 0); the score then means
-    nothing.
-    """
+    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one."""
     if width == 0:
         return row[0], False
     _fold(row, width, lanes)
@@ -85,10 +81,7 @@ def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tup
 
 @njit(nogil=True, cache=True)
 def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
-    """Write the highest of n scores to row i of ``top`` in descending order, and ``rest`` behind them.
-
-    ``taken`` is all False, and left so.
-    """
+    """Write the highest of n scores to row i of ``top`` in descending order; ``taken`` is all False, and left so."""
     r = top.shape[1]
     if n > _COUNTED:  # one by one: sorting takes longer to compile than all the rest
         for t in range(n):
@@ -129,12 +122,7 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
 
 @njit(nogil=True, cache=True)
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, width: int) -> None:
-    """Insert a slab's scores into each row's running list of its highest ones, in rank order.
-
-    ``top`` and ``classes`` are rows x r; ``n_top`` counts the entries filled. Slabs must come in
-    class order, so that among equals the lowest class stays first. NaN never enters. ``width`` is
-    the number of lanes for a first look, 0 for none.
-    """
+    """Insert a slab's scores into each row's running list of its highest ones, in rank order."""
     n_rows, n_classes = values.shape
     if n_classes == 0:
         return
@@ -161,9 +149,6 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
         n_top[i] = n
 
 
-# Compiled kernels for all pairs of two sorted columns, in the time of one merge.
-
-
 _HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
@@ -184,11 +169,10 @@ def _middle(a: Any, b: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
-    """Count, for two ascending columns, the b below each a and the a above each b; return the number of pairs.
+    """Count, for two ascending columns, the b below each a and the a above each b, in the time of one merge.
 
-    ``below[i]`` is the number of b less than ``a[i]``, ``above[j]`` the number of a greater than
-    ``b[j]``. Each step of the merge writes both entries it stands at, so that no branch depends on the
-    data; the two halves of the merge take turns, so that one's loads hide behind the other's.
+    Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the merge
+    take turns, so that one's loads hide behind the other's.
     """
     n_a, n_b = a.size, b.size
     end_i, end_j = _middle(a, b)
@@ -244,13 +228,7 @@ def _stretch_end(keys: Any, first: int, last_key: Any) -> int:
 
 @njit(nogil=True, cache=True)
 def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
-    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent.
-
-    With ``mantissa_bits`` the keys are sign and magnitude of floats with that many stored bits of
-    mantissa; with 0 they are integers, counted from ``base``. Run n has ``stretches[n]`` = (sign, exponent)
-    and four ``sums``: those of the low and of the high 32 bits of the mantissa times the count, each in
-    two halves again. Counts must be below 2**31. Returns the number of stretches.
-    """
+    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent."""
     n = 0
     first = np.int64(0)  # a literal would make numba compile what it is passed to twice
     while first < keys.size:

@@ -1,6 +1,6 @@
-"""Compiled kernels that list the scores of rows from a floor up, and find the labels among them.
+"""Compiled kernels that list the scores of rows from a floor up, find the labels among them, and count them by zones of keys.
 
-All release the GIL and none is parallel: Dask owns the cores.
+``kernels/numpy/rows.py`` defines what each does. All release the GIL and none is parallel: Dask owns the cores.
 
 A first look compares a whole row with the floor, vectorised, into a byte for each score, and then
 tests eight bytes at once: only the few scores of interest are touched singly. ``not (x < floor)`` is
@@ -53,34 +53,12 @@ def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any,
 
 
 @njit(nogil=True, cache=True)
-def gather_above(
-    values: Any,
-    bits: Any,
-    magnitude: Any,
-    floor: Any,
-    first_row: int,
-    offsets: Any,
-    classes: Any,
-    keys: Any,
-    ranked: Any,
-    width: int,
-    missing: Any,
-    scratch: Any,
-) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, row by row, for as many rows as there is space.
-
-    ``bits`` are the bits of the scores as integers. The order key of an integer is the integer itself, and
-    ``magnitude`` is 0; that of a float is its sign and magnitude, and ``magnitude`` is the mask of all bits but
-    the sign. Writes class and key of each listed score; those of the i-th row that is read stand from
-    ``offsets[i]`` to ``offsets[i + 1]``. Stops before
-    a row that might not fit. Returns the row it stopped at, the number of NaN met and the flat index
-    of the first one (-1 for none).
-
-    Each row of ``ranked`` (rows x r, r may be 0) becomes the row's r highest scores in descending
-    order, ``missing`` where NaN leave too few; ``width`` is the number of lanes for them.
-    """
+def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple[int, int, int]:
+    """List the scores that are at least ``floor``, row by row, for as many rows as there is space."""
+    values, bits, magnitude, floor = tile
+    offsets, classes, keys, (flags, busy, lanes, near, ranks, ordered, taken) = listing
+    ranked, width, missing = ranking
     n_rows, n_classes = values.shape
-    flags, busy, lanes, near, ranks, ordered, taken = scratch
     words = flags.view(np.uint64)
     r = ranked.shape[1]
     n = 0
@@ -159,12 +137,10 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
 def rank_labels(
     values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
 ) -> None:
-    """Write the rank of each row's label in its row: 1 for the highest score, ties by class index.
+    """Write the rank of each row's label in its row, from the listed scores where those suffice.
 
-    It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The scores of the rows from ``first_row``
-    on are listed down to some floor, with the labels at their ``indices``. So the scores that rank before a
-    listed label are listed too; and a label that is not listed ranks behind all that are, beyond ``n_ranks``
-    if so many are. Only otherwise the row itself is read again.
+    The scores that rank before a listed label are listed too; and a label that is not listed ranks behind all that are,
+    beyond ``n_ranks`` if that many are. Only otherwise the row itself is read again.
     """
     n_classes = values.shape[1]
     for i in range(offsets.size - 1):
@@ -200,12 +176,6 @@ def rank_labels(
 notice_changes(gather_above, row_floor, order_top)
 
 
-# Compiled kernels that scan rows in one call, and count what was listed by zones of keys.
-#
-# All release the GIL and none is parallel: Dask owns the cores. Indices that are sums are unsigned, since a
-# test for negative ones keeps the compiler from using vector instructions.
-
-
 @njit(nogil=True, cache=True, inline="always")
 def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any) -> Any:
     """Return the zone of a key that is not below the last one."""
@@ -218,29 +188,10 @@ def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any
 
 
 @njit(nogil=True, cache=True)
-def split_rows(
-    offsets: Any,
-    keys: Any,
-    classes: Any,
-    zones: Any,
-    above: Any,
-    histogram: Any,
-    labels: Any,
-    label_zones: Any,
-    first_row: int,
-    n_events: int,
-    events: Any,
-) -> int:
-    """Split each row's listed scores by intervals of keys, which descend and are disjoint.
-
-    ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1
-    the interval itself. ``above[i, j]`` becomes the number of scores of row i above interval j. A
-    score inside an interval becomes an event, written behind the ``n_events`` there are: its
-    interval, its key, its row (counted from ``first_row``), the cell of the row's set above the
-    interval (twice its size, and one more if the label is in it), its class, and whether that is the row's own
-    label (negative: none). Every score is counted in the histogram of its zone. ``label_zones[i]`` becomes the zone of
-    row i's label, one past the last where it is not listed. Returns the number of events.
-    """
+def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: int, n_events: int, events: Any) -> int:
+    """Split each row's listed scores by intervals of keys, which descend and are disjoint."""
+    keys, classes, offsets = listed
+    above, label_zones, histogram = tallies
     floors, shifts, starts, table_shift = zones
     lowest = np.uint64(floors[-1])
     event_intervals, event_keys, event_rows, event_bases, event_classes, event_hits = events
@@ -287,22 +238,17 @@ def scan_rows(
     """Gather, rank and split the rows from ``first_row`` on, while there is space for their events, in one call.
 
     Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows
-    are listed a few at a time: what is listed stays in cache. Returns the row it stopped at, the
-    number of NaN met, the flat index of the first (-1 for none), and the number of events.
+    are listed a few at a time, so that the lists stay in cache.
     """
-    values, bits, magnitude, floor = tile
-    offsets, classes, keys, scratch = listing
+    values, (offsets, classes, keys, _) = tile[0], listing
     hard, indices, ranks, n_ranks = labels
     above, label_zones, histogram = tallies
-    ranked, width, missing = ranking
     n_events = 0
     n_nan = 0
     first_nan = -1
     row = first_row
     while row < values.shape[0] and n_events + keys.size <= events[0].size:
-        stop, more_nan, nan = gather_above(
-            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
-        )
+        stop, more_nan, nan = gather_above(tile, row, listing, ranking)
         if n_nan == 0:
             first_nan = nan
         n_nan += more_nan
@@ -310,19 +256,8 @@ def scan_rows(
         if n_ranks > 0:
             find_labels(hard, row, listed, classes, indices)
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
-        n_events = split_rows(
-            listed,
-            keys,
-            classes,
-            zones,
-            above[row:stop],
-            histogram,
-            hard[row:stop],
-            label_zones[row:stop],
-            row,
-            n_events,
-            events,
-        )
+        mine = above[row:stop], label_zones[row:stop], histogram
+        n_events = split_rows((keys, classes, listed), zones, mine, hard[row:stop], row, n_events, events)
         row = stop
     return row, n_nan, first_nan, n_events
 
@@ -331,17 +266,10 @@ def scan_rows(
 def hold_rows(
     tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, histogram: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space.
-
-    The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second and third one of
-    ``labels`` take the index of each row's label among its keys, and its rank. Returns the row it stopped at, the number of NaN met, the flat index of
-    the first (-1 for none), and the number of keys.
-    """
-    values, bits, magnitude, floor = tile
-    offsets, classes, keys, scratch = listing
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space."""
+    values, (offsets, classes, keys, _) = tile[0], listing
     held_keys, lengths = held
     hard, indices, ranks, n_ranks = labels
-    ranked, width, missing = ranking
     floors, shifts = zones[0], zones[1]
     first_zone = np.int64(zones[2][-1])  # 1 where nothing can lie above the interval
     last_bin = np.uint64(histogram.shape[1] - 1)
@@ -350,9 +278,7 @@ def hold_rows(
     first_nan = -1
     row = first_row
     while row < values.shape[0] and n + keys.size <= held_keys.size:
-        stop, more_nan, nan = gather_above(
-            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
-        )
+        stop, more_nan, nan = gather_above(tile, row, listing, ranking)
         if n_nan == 0:
             first_nan = nan
         n_nan += more_nan
@@ -374,27 +300,10 @@ def hold_rows(
 
 
 @njit(nogil=True, cache=True)
-def count_sets(
-    keys: Any,
-    lengths: Any,
-    label_indices: Any,
-    zones: Any,
-    thresholds: Any,
-    ties_left: Any,
-    cells: Any,
-    hits: Any,
-    strata: Any,
-    stratum_sizes: Any,
-    stratum_hits: Any,
-) -> None:
-    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each.
-
-    The threshold of budget b is interval ``thresholds[b]``; these numbers ascend. A row's set holds its scores
-    above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used up.
-    ``cells[b, c]`` counts the rows of cell c: twice the size of the set, and one more if the label is in it. ``hits``
-    counts the labels in each zone. Row i is of stratum ``strata[i]``: ``stratum_sizes[stratum, b]`` adds up the sizes
-    of its rows' sets, ``stratum_hits[stratum, b]`` counts those with the label.
-    """
+def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: Any, hits: Any, by_stratum: Any) -> None:
+    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each."""
+    keys, lengths, label_indices = rows
+    strata, stratum_sizes, stratum_hits = by_stratum
     floors, _, starts, table_shift = zones
     lowest = np.uint64(floors[-1])
     n_zones = floors.size
@@ -448,11 +357,7 @@ def count_sets(
 def tell_sets(
     keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
 ) -> None:
-    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.
-
-    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used
-    up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
-    """
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label."""
     first = 0
     for i in range(lengths.size):
         last = first + lengths[i]
@@ -475,10 +380,7 @@ def tell_sets(
 
 @njit(nogil=True, cache=True)
 def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
-    """Add up the scores above each interval, and the labels there, by the stratum of each row.
-
-    ``above`` and ``label_zones`` are as ``split_rows`` writes them; ``sizes[stratum, j]`` and ``hits[stratum, j]`` grow.
-    """
+    """Add up the scores above each interval, and the labels there, by the stratum of each row."""
     for i in range(above.shape[0]):
         stratum = _U(strata[i])
         for j in range(_U(above.shape[1])):

@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``bits``."""
+"""Counts: of bits, bins and cells, of the events that a scan holds, of keys by group, and of scores at given keys."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .ranks import runs_of
 from .rows import count_nan, keys_from_bits, ranks_in_rows
 
 #: The least numbers of 1, 2, 3 ... bits.
@@ -21,14 +22,19 @@ def count_apart(bins: Any, counts: Any) -> None:
 def join_bins(
     bins: Any, order: Any, sums: Any, old_shift: int, shift: int, low_bits: int, new_bins: Any, new_sums: Any
 ) -> int:
-    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number."""
+    """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number.
+
+    The three rows of ``sums`` are the number of keys in a bin, and the sums of the low bits and of the remaining
+    bits of (key - first key of the bin); column ``order[t]`` is that of bin t. An empty ``order`` stands for bins
+    of one key each.
+    """
     first = bins.astype(np.int64) << np.int64(old_shift)
     joined = first >> np.int64(shift)
     moved = first - (joined << np.int64(shift))
-    starts = np.flatnonzero(np.concatenate([np.ones(min(1, bins.size), bool), joined[1:] != joined[:-1]]))
+    starts, _ = runs_of(joined)
     mine = sums[:, order] if order.size else np.array([[1], [0], [0]]) * np.ones(bins.size, np.int64)
     more = np.stack([np.zeros_like(moved), moved & ((1 << low_bits) - 1), moved >> np.int64(low_bits)]) * mine[0]
-    n = starts.size
+    n = int(starts.size)
     new_bins[:n] = joined[starts]
     if n:
         new_sums[:, :n] = np.add.reduceat(mine + more, starts, axis=1)
@@ -54,17 +60,22 @@ def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
 
 
 def count_cells(above: Any, label_zones: Any, counts: Any) -> None:
-    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``."""
+    """Count the cells of rows with their scores above each interval: ``counts[interval, cell]``.
+
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them. A cell is twice the size, and one more if the label is in.
+    """
     for j, column in enumerate(above.T):
         counts[j] += np.bincount(2 * column + (label_zones <= 2 * j), minlength=counts.shape[1])
 
 
 def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
-    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs."""
+    """Add non-negative float64 values, given by their bits, to fixed-point sums of 32-bit limbs.
+
+    ``limbs[g]`` counts units of 2**-1074 in base 2**32, least first; a limb takes 2**31 additions
+    before it could overflow.
+    """
     exponents = bits >> 52 & 0x7FF
-    mantissas = (bits & 0xFFFFFFFFFFFFF) + (
-        np.minimum(exponents, 1) << 52
-    )  # 0 is the exponent of numbers that are not normal
+    mantissas = (bits & 0xFFFFFFFFFFFFF) + (np.minimum(exponents, 1) << 52)  # without a leading bit if not normal
     first, shifts = np.divmod(np.maximum(exponents, 1) - 1, 32)
     low, high = (part.view(np.uint64) << shifts.view(np.uint64) for part in (mantissas & 0xFFFFFFFF, mantissas >> 32))
     half, by = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -72,24 +83,16 @@ def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
         np.add.at(limbs, (groups, first + limb), part.view(np.int64))
 
 
-# Plain twins of the kernels of ``events``.
-
-
-def _stretches(*columns: Any) -> tuple[Any, Any]:
-    """Return where the stretches of equal neighbours start, and the number of the stretch that each item is in."""
-    n = columns[0].size
-    starts = np.zeros(n, bool)
-    starts[:1] = True
-    for column in columns:
-        starts[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(starts), np.cumsum(starts) - 1
-
-
 def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps: Any) -> None:
-    """Write for each event its step: higher keys come first, equal ones in order."""
+    """Write for each event its step: four times the size of its row's set once it is in, 2 more if it is the label, and 1
+    more if the label is in the set then.
+
+    Higher keys come first, equal ones in order. The events of interval j are those from ``starts[j]`` to
+    ``starts[j + 1]``, row by row; ``bases`` are the cells of their rows before them.
+    """
     intervals = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     mine = slice(starts[0], starts[-1])
-    firsts, stretch = _stretches(rows[mine], intervals)
+    firsts, stretch = runs_of(rows[mine], intervals)
     descending = np.lexsort((~keys[mine], stretch))
     is_label = hits[mine][descending] != 0
     n_labels, base = np.cumsum(is_label), bases[mine][firsts][stretch]
@@ -106,10 +109,14 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
 
 
 def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties: int, changes: Any) -> None:
-    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets."""
+    """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
+
+    The events of a row stand together: they are of one row. ``changes[cell]`` is what the number of sets
+    of that cell changes by.
+    """
     inside = keys > key
     inside[np.flatnonzero(keys == key)[:n_ties]] = True
-    firsts, stretch = _stretches(rows_of)
+    firsts, stretch = runs_of(rows_of)
     base = bases[firsts].astype(np.int64)
     moved = np.bincount(stretch[inside], minlength=firsts.size)
     hit = np.bincount(stretch[inside & (hits != 0)], minlength=firsts.size)
@@ -118,18 +125,22 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
 
 
 def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
-    """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number."""
+    """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number.
+
+    Keys beyond the last stretch belong to it, and keys below the base to none.
+    """
     stretches = np.minimum(stretch_numbers(keys, base, shift), np.uint64(wanted.size - 1)).astype(np.int64)
     near = keys[(keys >= base) & (wanted[stretches] != 0)]
     found[: near.size] = near
     return int(near.size)
 
 
-# Plain twins of the kernels of ``bracketing``.
-
-
 def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, found: Any) -> None:
-    """Write the bracket of each listed key; -1 where it is in none."""
+    """Write the bracket of each listed key; -1 where it is in none.
+
+    Row r has ``lengths[r]`` of the keys, is of group ``groups[r]`` and has the number ``samples[r]``. The brackets of group g are those from
+    ``starts[g]`` to ``starts[g + 1]``, ascending. ``bounds`` are their lowest and highest keys, and their first and last samples.
+    """
     lows, highs, firsts, lasts = bounds
     found[:] = -1
     rows = np.repeat(np.arange(lengths.size), lengths)
@@ -157,18 +168,23 @@ def scatter_rows(
     np.add.at(nexts, groups, wide)
 
 
-# Plain twins of the kernels of ``edge_counts``.
-
-
 def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
-    """Return the number of ascending edges below a key."""
+    """Return the number of ascending edges below a key.
+
+    ``starts[i]`` is the number of edges below the i-th stretch of ``2**shift`` keys from the first edge up.
+    """
     return np.searchsorted(edges, key)
 
 
 def count_at_edges(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
 ) -> tuple[int, int]:
-    """Count the scores between and at ascending edges, and how many in a label's cell come before it."""
+    """Count the scores between and at ascending edges: ``counts[2 j]`` before edge j, ``counts[2 j + 1]`` at it.
+
+    ``orders[i]`` becomes the number of scores counted so far, row by row, that equal the score of row
+    i's label (negative: none), where that is an edge. ``bits`` and ``magnitude`` are those of
+    ``gather_above``. Returns the number of NaN met, which are not counted, and the first one's flat index.
+    """
     keys = keys_from_bits(bits, magnitude)
     n_lower = np.searchsorted(edges, keys)
     cells = 2 * n_lower + (edges[np.minimum(n_lower, edges.size - 1)] == keys)
@@ -184,16 +200,18 @@ def count_at_edges(
 
 def _equal_before(numbers: Any) -> Any:
     """Return how many numbers before each one equal it."""
-    order = np.argsort(numbers, kind="stable")
-    ordered, places = numbers[order], np.arange(numbers.size)
-    is_first = np.concatenate([np.ones(min(1, numbers.size), bool), ordered[1:] != ordered[:-1]])
-    found = np.empty_like(places)
-    found[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    order, found = np.argsort(numbers, kind="stable"), np.empty(numbers.size, np.int64)
+    firsts, run = runs_of(numbers[order])
+    found[order] = np.arange(numbers.size) - firsts[run]
     return found
 
 
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
-    """Write each label's rank in its row: 1 for the highest score, ties by class index."""
+    """Write each label's rank in its row: 1 for the highest score, ties by class index.
+
+    0 for a negative label, one past the last for a label whose score is NaN. Returns the number of NaN
+    and the flat index of the first one.
+    """
     higher, is_nan = ranks_in_rows(values, labels)
     ranks[:] = np.where(labels < 0, 0, np.where(is_nan, values.shape[1], higher) + 1)
     return count_nan(values)

@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``exponentials``: the same operations in the same order, so the same bits."""
+"""Exponentials, softmax, sigmoid, losses of logits, and mixed logits: the same operations in the same order, so the same bits."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def _largest(scores: Any) -> tuple[Any, int]:
 
 
 def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int:
-    """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1."""
+    """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1.
+
+    ``space`` takes a row of float64, up to a multiple of the lanes. NaN stay, and count for nothing.
+    """
     norms = np.empty((len(scores), 2))
     stop = softmax_norms(scores, temperature, norms, space)
     rows = slice(None) if stop < 0 else slice(stop)
@@ -81,7 +84,10 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
 
 
 def softmax_norms(scores: Any, temperature: float, norms: Any, space: Any) -> int:
-    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials."""
+    """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials.
+
+    NaN where a row has nothing else. ``space`` and what is returned are those of ``softmax_narrow``.
+    """
     largest, stop = _largest(scores)
     rows = slice(None) if stop < 0 else slice(stop)
     x = (scores[rows].astype(np.float64) - largest[rows]) * (1.0 / temperature)
@@ -141,7 +147,11 @@ def _exp_over(x: Any, low: Any, divisor: Any) -> Any:
 
 
 def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
-    """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1."""
+    """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1.
+
+    More exact than that of narrow scores: what is rounded off is carried along. ``space`` takes two rows of float64. NaN
+    stay, and count for nothing.
+    """
     largest, stop = _largest(scores)
     rows = slice(None) if stop < 0 else slice(stop)
     with np.errstate(all="ignore"):
@@ -157,7 +167,7 @@ def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
 
 
 def sigmoid_narrow(scores: Any, temperature: float, out: Any, space: Any) -> None:
-    """Write the sigmoid of a matrix of float32 scores; NaN stay."""
+    """Write the sigmoid of a matrix of float32 scores; ``space`` takes a row of float64. NaN stay."""
     with np.errstate(all="ignore"):
         x = -np.abs(scores.astype(np.float64)) * (1.0 / temperature)
         e = _exp(np.where(x > LEAST_EXPONENT, x, LEAST_EXPONENT), 0.0)
@@ -170,9 +180,6 @@ def sigmoid_wide(scores: Any, temperature: float, out: Any) -> None:
         x, low = _divided(-np.abs(scores), 0.0, temperature)
         divisor = 1.0 + _exp_where(x > LEAST_EXPONENT, x, low)
         out[:] = np.where(scores >= 0, 1.0 / divisor, _exp_over(x, low, divisor))
-
-
-# Plain twins of the kernels of ``logit_losses``: the same operations in the same order, so the same bits.
 
 
 def _lane_sums(values: Any) -> Any:
@@ -194,7 +201,12 @@ def row_sums(values: Any, out: Any) -> None:
 
 
 def scaled_losses(scores: Any, labels: Any, scales: Any, parents: Any, losses: Any, slopes: Any, bends: Any) -> int:
-    """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale."""
+    """Write -log p of each row's label, p the softmax of its scores times each scale, with two derivatives by the scale.
+
+    All three by scale and row; 0 for rows with a negative label. A scale with parents, which are two places before it (-1
+    without), is the sum of theirs, and takes no exponentials. Returns the first row with NaN or whose largest is infinite, at
+    which it stops, or -1.
+    """
     losses[:], slopes[:], bends[:] = 0.0, 0.0, 0.0
     wide = scores.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(wide.max(1)))  # NaN is the largest of its row
@@ -220,11 +232,11 @@ def _terms(below: Any, scale: float) -> Any:
     return np.where(x > LEAST_EXPONENT, _exp(np.where(x > LEAST_EXPONENT, x, LEAST_EXPONENT), 0.0), 0.0)
 
 
-# Plain twin of the kernel of ``row_products``: the same operations in the same order, so the same bits.
-
-
 def mix_rows(rows: Any, weights: Any, bias: Any, out: Any) -> None:
-    """Write rows times weights, plus the bias: for each row and class a sum over the classes in their order."""
+    """Write rows times weights, plus the bias: for each row and class a sum over the classes in their order.
+
+    The order does not depend on what else is in the matrix.
+    """
     out[:] = 0.0
     for j in range(rows.shape[1]):
         out += rows[:, j : j + 1] * weights[j]

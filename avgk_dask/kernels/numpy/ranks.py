@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``tops``; they need none of the space that those work in."""
+"""The highest scores of rows, in order, and sums over pairs of sorted columns. The scratch arguments are not used here."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ from typing import Any
 import numpy as np
 
 
+def runs_of(*columns: Any) -> tuple[Any, Any]:
+    """Return where the runs of equal neighbours start, and the number of the run that each item is in."""
+    starts = np.zeros(columns[0].size, bool)
+    starts[:1] = True
+    for column in columns:
+        starts[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(starts), np.cumsum(starts) - 1
+
+
 def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
-    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one."""
+    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one.
+
+    There is none where NaN fills too many lanes, or where there are no lanes (width 0); the score then means
+    nothing.
+    """
     maxima = np.array([np.fmax.reduce(row[lane::width]) for lane in range(width)], row.dtype)
     ascending = np.sort(maxima[maxima == maxima])
     if width == 0 or ascending.size < n_ranks:
@@ -31,7 +44,12 @@ def order_rows(rows: Any, missing: Any, top: Any) -> None:
 
 
 def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, width: int) -> None:
-    """Insert a slab's scores into each row's running list of its highest ones, in rank order."""
+    """Insert a slab's scores into each row's running list of its highest ones, in rank order.
+
+    ``top`` and ``classes`` are rows x r; ``n_top`` counts the entries filled. Slabs must come in
+    class order, so that among equals the lowest class stays first. NaN never enters. ``width`` is
+    the number of lanes for a first look, 0 for none.
+    """
     r, names = top.shape[1], np.broadcast_to(first_class + np.arange(values.shape[1]), values.shape)
     scores, names = np.hstack([top, values])[:, ::-1], np.hstack([classes, names])[:, ::-1]
     counts = np.hstack([np.arange(r) < n_top[:, None], values == values])[:, ::-1]
@@ -44,21 +62,28 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
         column[:, : filled.shape[1]][filled] = np.take_along_axis(found, descending, 1)[filled]
 
 
-# Plain twins of the kernels of ``pairs``.
-
-
 _HALF, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
-    """Count, for two ascending columns, the b below each a and the a above each b; return the number of pairs."""
+    """Count, for two ascending columns, the b below each a and the a above each b; return the number of pairs.
+
+    ``below[i]`` is the number of b less than ``a[i]``, ``above[j]`` the number of a greater than
+    ``b[j]``.
+    """
     below[:] = np.searchsorted(b, a, side="left")
     above[:] = a.size - np.searchsorted(a, b, side="right")
     return int(below.sum())
 
 
 def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
-    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent; return their number."""
+    """Sum value times count over an ascending column of keys, exactly, by stretches of one exponent.
+
+    With ``mantissa_bits`` the keys are sign and magnitude of floats with that many stored bits of
+    mantissa; with 0 they are integers, counted from ``base``. Run n has ``stretches[n]`` = (sign, exponent)
+    and four ``sums``: those of the low and of the high 32 bits of the mantissa times the count, each in
+    two halves again. Counts must be below 2**31. Returns the number of stretches.
+    """
     wide = keys.astype(np.int64)
     signs, exponents, mantissas = np.ones_like(wide), np.zeros_like(wide), wide - np.int64(base)
     if mantissa_bits:
@@ -66,12 +91,11 @@ def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretche
         exponents = magnitudes >> np.int64(mantissa_bits)
         # The implicit bit is that of the exponent 1; an exponent above it is taken off but for that bit.
         mantissas = magnitudes - (np.maximum(exponents - 1, 0) << np.int64(mantissa_bits))
-    named = np.stack([signs, exponents])
-    starts = np.flatnonzero(np.concatenate([np.ones(min(1, wide.size), bool), (named[:, 1:] != named[:, :-1]).any(0)]))
+    starts, _ = runs_of(signs, exponents)
     parts, times = mantissas.view(np.uint64), counts.astype(np.uint64)
     low, high = (parts & _HALF) * times, (parts >> _32) * times
-    n = starts.size
-    stretches[:n] = named[:, starts].T
+    n = int(starts.size)
+    stretches[:n, 0], stretches[:n, 1] = signs[starts], exponents[starts]
     if n:
         sums[:n] = np.add.reduceat(np.stack([low & _HALF, low >> _32, high & _HALF, high >> _32]), starts, axis=1).T
     return n

@@ -1,4 +1,4 @@
-"""Plain twins of the kernels of ``gathering``; they need none of the space that those work in."""
+"""The scores of rows from a floor up, the labels among them, and their counts by zones of keys. Scratch is not used here."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ def keys_from_bits(bits: Any, magnitude: Any) -> Any:
     return np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
 
 
-def gather_above(
-    values: Any,
-    bits: Any,
-    magnitude: Any,
-    floor: Any,
-    first_row: int,
-    offsets: Any,
-    classes: Any,
-    keys: Any,
-    ranked: Any,
-    width: int,
-    missing: Any,
-    scratch: Any,
-) -> tuple[int, int, int]:
-    """List the scores that are at least ``floor``, row by row, while there is space; rank the highest; count the NaN."""
+def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple[int, int, int]:
+    """List the scores that are at least ``floor``, row by row, for as many rows as there is space.
+
+    ``tile`` is (values, bits, magnitude, floor). The order key of an integer is the integer itself, and ``magnitude`` is 0;
+    that of a float is its sign and magnitude, and ``magnitude`` is the mask of all its bits but the sign. ``listing`` is
+    (offsets, classes, keys, scratch): class and key of each listed score are written, those of the i-th row that is read from
+    ``offsets[i]`` to ``offsets[i + 1]``. Stops before a row that might not fit. Returns the row it stopped at, the number of
+    NaN met, and the flat index of the first one (-1 for none).
+
+    ``ranking`` is (ranked, width, missing). Each row of ``ranked`` (rows x r, r may be 0) becomes the row's r highest scores
+    in descending order, ``missing`` where NaN leave too few; ``width`` is the number of lanes for them.
+    """
+    (values, bits, magnitude, floor), (offsets, classes, keys, _), (ranked, _, missing) = tile, listing, ranking
     n_rows, n_classes = values.shape
     last = min(n_rows, first_row + offsets.size - 1)
     offsets[0] = n = n_nan = 0
@@ -82,14 +80,15 @@ def ranks_in_rows(values: Any, labels: Any) -> tuple[Any, Any]:
 def rank_labels(
     values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
 ) -> None:
-    """Write the rank of each row's label, from the row itself: what is listed of it is not needed."""
+    """Write the rank of each row's label in its row: 1 for the highest score, ties by class index.
+
+    It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The scores
+    of the rows from ``first_row`` on are listed down to some floor, with the labels at their ``indices``.
+    """
     mine = slice(first_row, first_row + offsets.size - 1)
     higher, is_nan = ranks_in_rows(values[mine], labels[mine])
     beyond = is_nan | (higher > n_ranks)
     ranks[mine] = np.where(labels[mine] < 0, 0, 1 + np.where(beyond, n_ranks, higher))
-
-
-# Plain twins of the kernels of ``row_scans``.
 
 
 #: Numbers that are counted at a time.
@@ -110,20 +109,17 @@ def _count_zones(keys: Any, zone_of: Any, zones: Any, histogram: Any) -> None:
     np.add.at(histogram, (zone_of, bins.view(np.int64)), 1)
 
 
-def split_rows(
-    offsets: Any,
-    keys: Any,
-    classes: Any,
-    zones: Any,
-    above: Any,
-    histogram: Any,
-    labels: Any,
-    label_zones: Any,
-    first_row: int,
-    n_events: int,
-    events: Any,
-) -> int:
-    """Split each row's listed scores by intervals of keys into counts, bins and events; return the number of events."""
+def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: int, n_events: int, events: Any) -> int:
+    """Split each row's ``listed`` scores (keys, classes, offsets) by intervals of keys, which descend and are disjoint.
+
+    ``zones`` are the arrays of a ``ZoneTable``: zone 2 j is the gap above interval j, zone 2 j + 1 the interval itself.
+    ``tallies`` is (above, label_zones, histogram). ``above[i, j]`` becomes the number of scores of row i above interval j,
+    ``label_zones[i]`` the zone of row i's label, one past the last where it is not listed, and every score is counted in the
+    histogram of its zone. A score inside an interval becomes an event, written after the ``n_events`` there are: its interval,
+    its key, its row (counted from ``first_row``), the cell of the row's set above the interval (twice its size, and one more
+    if the label is in it), its class, and whether that is the row's own label (negative: none). Returns the number of events.
+    """
+    (keys, classes, offsets), (above, label_zones, histogram) = listed, tallies
     mine, n_zones = slice(offsets[0], offsets[-1]), zones[0].size
     zone_of, rows = _zones_of(keys[mine], zones), rows_of(offsets)
     is_label = classes[mine] == labels[rows]
@@ -144,26 +140,24 @@ def split_rows(
 def scan_rows(
     tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather, rank and split the rows from ``first_row`` on, as many as their events have space."""
-    values, bits, magnitude, floor = tile
-    offsets, classes, keys, scratch = listing
+    """Gather, rank and split the rows from ``first_row`` on, while there is space for their events, in one call.
+
+    Returns the row it stopped at, the number of NaN met, the flat index of the first (-1 for none), and the number of events.
+    """
+    values, (offsets, classes, keys, _) = tile[0], listing
     hard, indices, ranks, n_ranks = labels
     above, label_zones, histogram = tallies
-    ranked, width, missing = ranking
     row, n_nan, first_nan, n_events = first_row, 0, -1, 0
     while row < values.shape[0] and n_events + keys.size <= events[0].size:
-        stop, more_nan, nan = gather_above(
-            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
-        )
+        stop, more_nan, nan = gather_above(tile, row, listing, ranking)
         first_nan = first_nan if n_nan else nan
         n_nan += more_nan
         listed, mine = offsets[: stop - row + 1], slice(row, stop)
         if n_ranks > 0:
             find_labels(hard, row, listed, classes, indices)
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
-        n_events = split_rows(
-            listed, keys, classes, zones, above[mine], histogram, hard[mine], label_zones[mine], row, n_events, events
-        )
+        to = above[mine], label_zones[mine], histogram
+        n_events = split_rows((keys, classes, listed), zones, to, hard[mine], row, n_events, events)
         row = stop
     return row, n_nan, first_nan, n_events
 
@@ -171,17 +165,18 @@ def scan_rows(
 def hold_rows(
     tile: Any, first_row: int, listing: Any, held: Any, zones: Any, labels: Any, histogram: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space."""
-    values, bits, magnitude, floor = tile
-    offsets, classes, keys, scratch = listing
+    """Gather and rank the rows from ``first_row`` on, and keep the keys of all that is listed, while there is space.
+
+    The arrays of ``held`` take the keys, row after row, and the number of keys of each row; the second and third one of
+    ``labels`` take the index of each row's label among its keys, and its rank. Returns the row it stopped at, the number of NaN
+    met, the flat index of the first (-1 for none), and the number of keys.
+    """
+    values, (offsets, classes, keys, _) = tile[0], listing
     held_keys, lengths = held
     hard, indices, ranks, n_ranks = labels
-    ranked, width, missing = ranking
     row, n_nan, first_nan, n = first_row, 0, -1, 0
     while row < values.shape[0] and n + keys.size <= held_keys.size:
-        stop, more_nan, nan = gather_above(
-            values, bits, magnitude, floor, row, offsets, classes, keys, ranked, width, missing, scratch
-        )
+        stop, more_nan, nan = gather_above(tile, row, listing, ranking)
         first_nan = first_nan if n_nan else nan
         n_nan += more_nan
         listed = offsets[: stop - row + 1]
@@ -197,20 +192,16 @@ def hold_rows(
     return row, n_nan, first_nan, n
 
 
-def count_sets(
-    keys: Any,
-    lengths: Any,
-    label_indices: Any,
-    zones: Any,
-    thresholds: Any,
-    ties_left: Any,
-    cells: Any,
-    hits: Any,
-    strata: Any,
-    stratum_sizes: Any,
-    stratum_hits: Any,
-) -> None:
-    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each."""
+def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: Any, hits: Any, by_stratum: Any) -> None:
+    """Count the sets of several budgets by cell and by stratum; the intervals of ``zones`` are the thresholds, one key each.
+
+    The threshold of budget b is interval ``thresholds[b]``; these numbers ascend. A row's set holds its scores
+    above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used up.
+    ``cells[b, c]`` counts the rows of cell c: twice the size of the set, and one more if the label is in it. ``hits``
+    counts the labels in each zone. Row i is of stratum ``strata[i]``: ``stratum_sizes[stratum, b]`` adds up the sizes
+    of its rows' sets, ``stratum_hits[stratum, b]`` counts those with the label.
+    """
+    (keys, lengths, label_indices), (strata, stratum_sizes, stratum_hits) = rows, by_stratum
     offsets, n_zones = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), zones[0].size
     zone_of = _zones_of(keys, zones)
     label_zones, before = _label_zones(offsets, keys, zone_of, label_indices, n_zones)
@@ -257,7 +248,10 @@ def _zone_counts(offsets: Any, zone_of: Any, n_zones: int, n_more: int = 0) -> I
 
 
 def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any) -> None:
-    """Add up the scores above each interval, and the labels there, by the stratum of each row."""
+    """Add up the scores above each interval, and the labels there, by the stratum of each row.
+
+    ``above`` and ``label_zones`` are as ``split_rows`` writes them; ``sizes[stratum, j]`` and ``hits[stratum, j]`` grow.
+    """
     np.add.at(sizes, strata, above)
     np.add.at(hits, strata, label_zones[:, None] <= 2 * np.arange(above.shape[1]))
 
@@ -265,7 +259,11 @@ def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any)
 def tell_sets(
     keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
 ) -> None:
-    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label."""
+    """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.
+
+    A set holds the scores above the threshold and, from the first on, those at it, as long as ``ties_left[b]`` is not used
+    up. ``sizes`` and ``hits`` have a row for each row, and a column for each threshold.
+    """
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     rows, labelled = rows_of(offsets), np.flatnonzero(label_indices >= 0)
     hits[:] = False

@@ -30,7 +30,7 @@ _GROWTH, _DECAY = 1 / 4, 1 / 4
 #: Seconds between two looks at whether the task is still wanted, while its data are waited for.
 _LOOK = 0.2
 
-#: The share of the process's memory that may be read ahead, as one part in so many.
+#: The share of the process's memory that may be read ahead, as one part in this many.
 AHEAD_SHARE = 8
 #: A part of an array, and chunks by their keys.
 Where = tuple[slice, ...]
@@ -141,7 +141,7 @@ class Part:
         self._answer: Future[Chunks] = Future()
 
     def fetch(self, store: CheckedStore, gate: asyncio.Semaphore, budget: Budget) -> None:
-        """Begin the requests, so many at a time as the gate lets through."""
+        """Begin the requests, as many at a time as the gate lets through."""
         self._answer = begin(_get_all(store, self.keys, gate))
         self._answer.add_done_callback(lambda answer: budget.correct(self, _length(answer)))
 
@@ -166,7 +166,7 @@ class Part:
 
 
 async def _get_all(store: CheckedStore, keys: Sequence[str], gate: asyncio.Semaphore) -> Chunks:
-    """Return the chunks at some keys; where one fails, the requests for the others end, too."""
+    """Return the chunks at some keys; where one fails, those for the others end as well."""
 
     async def get_one(key: str) -> Buffer | None:
         async with gate:
@@ -284,7 +284,7 @@ class Queue:
         self._later = None
 
     def stop(self) -> None:
-        """Cancel all that is under way; whoever waits for it ends with CancelledError."""
+        """Cancel all that is under way; a task that waits for it ends with CancelledError."""
         with self._lock:
             self._is_stopped = True
             for part in (*self._ahead, *([self._current] if self._current else ())):

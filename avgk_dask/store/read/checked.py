@@ -122,7 +122,7 @@ class Checks:
     index: ShardIndex | None = None
     #: The digest of the metadata that the array was written with (of a store of ours).
     sealed: str | None = None
-    #: Whether chunks are stored as Blosc leaves them: their header tells their length.
+    #: Whether chunks are stored as Blosc leaves them: their header has their length.
     is_blosc: bool = False
     #: The codec whose header a chunk begins with, by name; that of shards is their own.
     codec: str = ""
@@ -334,9 +334,9 @@ class CheckedStore(Wrapping):
             return self.checks.manifest.complaint(key, data)
         if self.checks.is_blosc:
             # Blosc itself takes a chunk that was stored without compression as it is, however short.
-            length, told = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
-            if told != length:
-                return f"it has {length:,} bytes, and its header says {told:,}"
+            length, claimed = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
+            if claimed != length:
+                return f"it has {length:,} bytes, and its header says {claimed:,}"
         decoded, most = decoded_size(self.checks.codec, data), self.checks.most_bytes
         if decoded is not None and most is not None and decoded > most:
             return f"it decodes to {decoded:,} bytes, and can need {most:,} at most"

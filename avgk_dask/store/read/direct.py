@@ -122,8 +122,8 @@ class ChunkFiles:
         if data is None or not self._has_checksum:
             return data
         # The manifest's hash covered all of it; otherwise its own checksum must fit.
-        told = int.from_bytes(data[-4:].tobytes(), "little")
-        if store.checks.digest(key) is None and google_crc32c.value(data[:-4]) != told:
+        checksum = int.from_bytes(data[-4:].tobytes(), "little")
+        if store.checks.digest(key) is None and google_crc32c.value(data[:-4]) != checksum:
             raise ValueError("its checksum does not fit")
         return data[:-4]
 
@@ -143,7 +143,7 @@ def _read_file(
 ) -> Array | None:
     """Return a file's bytes, of a size that is checked first, where they fit in ``into``; None if it is not a regular file."""
     try:
-        # A pipe that nobody writes to would block the opening, but for the flag.
+        # A pipe without a writer would block the opening, but for the flag.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None

@@ -1,6 +1,6 @@
 """Encodings: how stored values become scores and labels.
 
-Values may be stored scaled or with a value that stands for "missing" (the CF conventions, as xarray writes them). They
+Values may be stored scaled or with a value that means "missing" (the CF conventions, as xarray writes them). They
 are decoded by xarray itself, block by block, so that a path gives what ``xarray.open_zarr`` gives, to the bit. Arrays that
 xarray decodes to times or text are refused. If nothing is encoded, nothing is done, and xarray is not imported.
 """
@@ -19,7 +19,7 @@ from ...kernels.keys import BFLOAT16
 from ...masks import with_unlabelled
 from ..where.addresses import StoredArray
 
-#: Attributes that tell how values are encoded.
+#: Attributes that define how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
 ENCODING_ATTRIBUTES = (*SCALES, *_MISSING)
@@ -91,15 +91,15 @@ def _refuse_other_kinds(array: StoredArray) -> None:
     found = {name: attributes[name] for name in _OTHER_KINDS if attributes.get(name, "bool") != "bool"}
     dtype = _decoded(array, np.zeros((0,) * array.ndim, array.dtype), found).dtype
     if dtype.kind not in "biuf":
-        told = " and ".join(f"{name} = {value!r}" for name, value in found.items())
+        shown = " and ".join(f"{name} = {value!r}" for name, value in found.items())
         raise DtypeError(
-            f"{_named(array)} must hold numbers; with the attribute {told} xarray decodes it to {dtype}. "
+            f"{_named(array)} must hold numbers; with the attribute {shown} xarray decodes it to {dtype}. "
             "Remove the attribute if the numbers are meant as they are stored."
         )
 
 
 def _with_fill_value(array: StoredArray, found: Encoding) -> Encoding:
-    """Return what encodes an array of Zarr v2, whose fill value stands for "missing" where xarray wrote it.
+    """Return what encodes an array of Zarr v2, whose fill value means "missing" if xarray wrote it.
 
     A fill value of 0 and nothing else is zarr's own default: zeros are values then.
     """
@@ -132,8 +132,8 @@ def _decoded(array: StoredArray, block: Array, found: Encoding) -> Array:
             variable = xr.conventions.decode_cf_variable("scores", xr.Variable(dims, block, found))
             values: Array = np.asarray(variable.values)
     except Exception as error:
-        told = ", ".join(f"{name} = {value!r}" for name, value in found.items())
-        raise DtypeError(f"{_named(array)} must be encoded as xarray does it; got {told} ({error}). {_CURE}") from None
+        shown = ", ".join(f"{name} = {value!r}" for name, value in found.items())
+        raise DtypeError(f"{_named(array)} must be encoded as xarray does it; got {shown} ({error}). {_CURE}") from None
     return values
 
 
@@ -147,7 +147,7 @@ def _unlabelled(block: Array, found: Encoding) -> Ints:
 
 
 def _is_bfloat16(array: StoredArray) -> bool:
-    """Return whether uint16 stands for bfloat16, which Zarr does not know."""
+    """Return whether uint16 is bfloat16, which Zarr does not know."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
 

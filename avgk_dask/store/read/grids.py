@@ -194,7 +194,7 @@ _MODEST = frozenset(
         "shuffle",
     ]
 )
-#: What such codecs may add to the decoded bytes: one part in so many, and so many bytes for each inner chunk.
+#: What such codecs may add to the decoded bytes: one part in this many, and this many bytes for each inner chunk.
 _SHARE, _EACH = 16, 1 << 12
 #: Codecs that are not known may widen each value to 16 times as many bytes.
 _WIDENED = 16
@@ -251,7 +251,7 @@ def outer_codecs(array: StoredArray) -> list[str]:
 
 
 def decoded_size(codec: str, data: memoryview) -> int | None:
-    """Return how many bytes a chunk decodes to, as its header tells; None if it does not."""
+    """Return how many bytes a chunk decodes to, by its header; None if it does not."""
     head = bytes(data.cast("B")[:18])
     if codec == "blosc" and len(head) >= 16:
         return int.from_bytes(head[4:8], "little")

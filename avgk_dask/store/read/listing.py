@@ -179,7 +179,7 @@ def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
     Raise OptionError if the store reports nothing that distinguishes its chunks from others.
     """
     checks = array.store_path.store.checks
-    table = _told_table(array) if checks.manifest is None else checks.manifest.table
+    table = _listed_table(array) if checks.manifest is None else checks.manifest.table
     document = array.metadata.to_dict()  # all that says what the chunks mean, but for the number of rows
     document.pop("consolidated_metadata", None)
     shape = document.pop("shape")
@@ -202,30 +202,30 @@ def hash_rows(values: object) -> int:
     return xxhash.xxh3_64(f"{plain.dtype.kind}".encode() + np.ascontiguousarray(plain).tobytes()).intdigest()
 
 
-def _told_table(array: StoredArray) -> Table:
-    """Return the length and a mark of each chunk, as the store tells them; zeros for one that is not there."""
+def _listed_table(array: StoredArray) -> Table:
+    """Return the length and a mark of each chunk, as the store reports them; zeros for one that is not there."""
     checks = array.store_path.store.checks
     try:
-        told = _marks(bare_store(array.store_path.store), array.path)
+        marks = _marks(bare_store(array.store_path.store), array.path)
     except Exception as error:
         why = explain(error, checks.secrets, "Check the store, and try again.")
         refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}"))
-    if told is None:
+    if marks is None:
         raise OptionError(
             f"checkpoint must be of a store that tells when its chunks were written; got {array.store_path.store}. "
             "Copy the store to a folder or an object store, or write it with ScoreWriter."
         )
     shape = tuple(axis.count for axis in grid_of(array))
-    if isinstance(told, tuple):
-        return np.broadcast_to(np.array(told, np.uint64), (*shape, 2))
+    if isinstance(marks, tuple):
+        return np.broadcast_to(np.array(marks, np.uint64), (*shape, 2))
     table = np.zeros((*shape, 2), np.uint64)
     for index in product(*map(range, shape)):
         key = chunk_key(array, index)
-        if key not in told and checks.missing != "fill":
+        if key not in marks and checks.missing != "fill":
             raise ReadError(
                 f"chunk {key} of {checks.location} is not listed, which a checkpoint needs. Check the store."
             )
-        table[index] = told.get(key, (0, 0))
+        table[index] = marks.get(key, (0, 0))
     return table
 
 

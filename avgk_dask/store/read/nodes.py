@@ -36,7 +36,7 @@ from .manifest import (
     without_notes,
 )
 
-#: A chunk may have so many bytes when decoded, or be twice its array; more is taken for damaged metadata.
+#: A chunk may have this many bytes when decoded, or be twice its array; more is taken for damaged metadata.
 _CHUNK_BYTES = 1 << 31
 _CURE = "Its metadata are damaged: restore them, or write the store again."
 
@@ -209,15 +209,16 @@ def with_checks(
     """Return the array at a path of a store, its reads checked against the digests of its chunks and its shards' indices."""
     with opening(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
-        index, last = ShardIndex.of(array), getattr(array.metadata, "compressor", None)
+        index = ShardIndex.of(array)
+        is_blosc = getattr(getattr(array.metadata, "compressor", None), "codec_id", None) == "blosc"
         if array.metadata.zarr_format == 3:
-            last = array.metadata.codecs[-1]
+            is_blosc = isinstance(array.metadata.codecs[-1], BloscCodec)
         checks = replace(
             store.checks,
             manifest=None if table is None else Manifest(path, table),
             sealed=sealed,
             index=None if index is None else replace(index, array=path),
-            is_blosc=isinstance(last, BloscCodec) or getattr(last, "codec_id", None) == "blosc",
+            is_blosc=is_blosc,
             codec=next(iter(name for name in outer_codecs(array) if name != "crc32c"), ""),
             most_bytes=most_bytes(array),
         )

@@ -32,7 +32,7 @@ from .nodes import copied_document, same_array
 
 #: Chunks named in an error.
 _NAMED = 3
-#: What stands for the length of a chunk that is not there, and of one whose store does not tell it.
+#: What stands for the length of a chunk that is not there, and of one whose store does not report it.
 ABSENT, UNKNOWN = -1, -2
 
 Lengths = NDArray[np.int64]
@@ -94,8 +94,8 @@ def missing_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]
     missing = [chunk_key(array, index) for index in _indices(absent)]
     damaged = []
     for index in _indices(bad & (lengths >= 0)):
-        told = None if written is None else int(written[index])
-        damaged.append((chunk_key(array, index), _damage(int(lengths[index]), told, expected, most)))
+        known = None if written is None else int(written[index])
+        damaged.append((chunk_key(array, index), _damage(int(lengths[index]), known, expected, most)))
     return missing, damaged
 
 
@@ -196,11 +196,11 @@ def gather_facts(array: StoredArray) -> StoreFacts:
     """Gather the facts about an array; reads no chunk."""
     sizes, grid = outer_sizes(array), chunk_grid(array)
     lengths = chunk_lengths(array)
-    told = lengths is not None and not (lengths == UNKNOWN).any()
+    known = lengths is not None and not (lengths == UNKNOWN).any()
     codecs = tuple(_codec_names(array))
     file = bare_store(array.store_path.store)
     if isinstance(file, FileStore):
-        lengths, told, codecs = np.array([stamp.n_bytes for stamp in file.file.marks]), True, (file.format,)
+        lengths, known, codecs = np.array([stamp.n_bytes for stamp in file.file.marks]), True, (file.format,)
     item = array.dtype.itemsize
     return StoreFacts(
         zarr_format=None if isinstance(file, FileStore) else array.metadata.zarr_format,
@@ -211,7 +211,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         n_columns=grid[-1] if len(grid) > 1 else 1,
         n_bytes=math.prod(array.shape) * item,
         object_bytes=math.prod(sizes) * item,
-        n_stored_bytes=int(lengths[lengths > 0].sum()) if lengths is not None and told else None,
+        n_stored_bytes=int(lengths[lengths > 0].sum()) if lengths is not None and known else None,
         n_missing_chunks=None if lengths is None else int((lengths == ABSENT).sum()),
         has_manifest=array.store_path.store.checks.manifest is not None,
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
@@ -259,7 +259,7 @@ class Verification(ShownAsTable):
     damaged
         The key of each bad chunk and what is wrong with it.
     has_manifest
-        Whether a manifest told what every chunk and the metadata must be; without one, changed values can go unnoticed.
+        Whether a manifest records what every chunk and the metadata must be; without one, changed values can go unnoticed.
     """
 
     n_chunks: int

@@ -224,7 +224,7 @@ def shown(place: object) -> str:
 
 
 def address_of(store: Store) -> str:
-    """Return where a store is, as its client was told: with credentials, if there are any in its URL."""
+    """Return where a store is, as its client knows it: with credentials, if there are any in its URL."""
     if isinstance(store, FsspecStore) and "://" not in store.path:
         kind = store.fs.protocol if isinstance(store.fs.protocol, str) else store.fs.protocol[0]
         return f"{kind}://{store.path if kind == 'file' else store.path.lstrip('/')}"

@@ -102,14 +102,14 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
 
 
 def _split_login(url: str) -> tuple[str, str]:
-    """Return the URL of a web server without user and password, and the header that tells them, as obstore does not."""
+    """Return the URL of a web server without user and password, and the header with these, which obstore does not send."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if not at or not url.startswith("http"):
         return url, ""
     user, _, password = map(unquote, login.partition(":"))
-    told = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return urlunsplit(parts._replace(netloc=host)), f"Basic {told}"
+    secret = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return urlunsplit(parts._replace(netloc=host)), f"Basic {secret}"
 
 
 def _translate(scheme: str, options: Options) -> Options | None:
@@ -224,7 +224,7 @@ def _local(path: str, write: bool) -> Store:
     return LocalStore(os.path.abspath(path), read_only=True)
 
 
-def folders_beside(target: pathlib.Path) -> list[pathlib.Path]:
+def staging_paths(target: pathlib.Path) -> list[pathlib.Path]:
     """Return the folders next to a target in which runs make ready what they write: ``.NAME-avgk-xxxxxxxx``."""
     name = re.compile(rf"\.{re.escape(target.name)}-avgk-[0-9a-f]{{8}}")
     try:
@@ -235,7 +235,7 @@ def folders_beside(target: pathlib.Path) -> list[pathlib.Path]:
 
 def _left(path: str) -> str:
     """Return where a store is that a run was about to replace when it was killed; empty if there is none."""
-    for folder in folders_beside(pathlib.Path(path).resolve()):
+    for folder in staging_paths(pathlib.Path(path).resolve()):
         if (folder / "owner").is_file() and (folder / "old").is_dir():
             return (
                 f"A run that was to replace it was killed: the next one that writes there puts back {folder / 'old'}."

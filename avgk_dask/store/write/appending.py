@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -39,11 +40,11 @@ from ..read.manifest import (
     is_count,
 )
 from ..read.nodes import seal_of, sealed_array
-from ..where.addresses import StoredArray, is_uneven, read_key, secrets_of, wait, write_key
+from ..where.addresses import Options, StoredArray, is_uneven, read_key, secrets_of, wait, write_key, writing
 from .drafts import Draft, Plan
 from .journal import RECORD, read_append_record
-from .leases import lease_of, tell
-from .roots import read_document, write_document
+from .leases import LeasedStore, lease_of, tell
+from .targets import claim, read_document, writable, write_document
 
 #: Inside an array, where zarr does not look for further nodes.
 _FOLDER = "scores/append"
@@ -74,6 +75,18 @@ def check_appendable(store: Store, location: str) -> None:
         why, todo = "was joined from parts, which tell where its samples are", "Write another store."
     if why:
         raise StoreError(f"path must be a finished store to be appended to; {location} {why}. {todo}")
+
+
+@contextmanager
+def appendable(path: object, options: Options | None) -> Iterator[LeasedStore]:
+    """Lend a finished store to a writer that appends to it: its run ends with the block, and not with the writer."""
+    store, location = writable(path, options)
+    with writing(location, path, options):
+        leased = claim(store, location, lambda: check_appendable(store, location))
+    try:
+        yield leased.lent()
+    finally:
+        leased.release()
 
 
 @dataclass(frozen=True)
@@ -295,7 +308,7 @@ class Append:
 
 
 class StagedStore(Wrapping):
-    """Wraps a finished store: a new one is written through it, of which only chunks behind those of the old are not staged."""
+    """Wraps a finished store: a new one is written through it, of which only chunks after those of the old are not staged."""
 
     def __init__(self, store: Store, n_stored: Mapping[str, int]) -> None:
         super().__init__(store)
@@ -402,7 +415,7 @@ def _told(staged: object, location: str) -> dict[str, Digest]:
 
 
 def drop_staged(store: Store, location: str) -> None:
-    """Remove what an append had begun: chunks behind those of the finished store, and then what was staged."""
+    """Remove what an append had begun: chunks after those of the finished store, and then what was staged."""
     draft = Draft.reopen(store, location)
     for name in draft.names:
         n_stored = chunk_grid(draft.group[name])[0]

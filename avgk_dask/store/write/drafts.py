@@ -50,7 +50,7 @@ from ..where.addresses import (
 from .journal import write_append_record
 from .lease_places import FOLDER as LEASES
 from .leases import lease_of
-from .roots import check_target, clear, document_bytes, is_begun, read_document, write_document
+from .targets import check_target, clear, document_bytes, is_begun, read_document, write_document
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -321,7 +321,7 @@ class Draft:
 
 
 def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
-    """Write whole stored chunks of rows, the last of which may lie behind the array's end; return the digest of each by its key."""
+    """Write whole stored chunks of rows, the last of which may lie after the array's end; return the digest of each by its key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()

@@ -35,8 +35,7 @@ from ..where.addresses import (
 )
 from .batches import RowBuffer
 from .drafts import Draft, write_rows
-from .roots import PARTS, is_begun, part_numbers, part_path, refuse_held_parts, writable
-from .targets import claim
+from .targets import PARTS, claim, is_begun, part_numbers, part_path, refuse_held_parts, writable
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class JournalRecord:
         return "soft labels" if any(key.startswith("labels/") for key in self.digests) else "no labels"
 
     def to_bytes(self) -> bytes:
-        """Return the record as a line with a digest, a line of JSON that tells what was written, and the labels."""
+        """Return the record as a line with a digest, a line of JSON with what was written, and the labels."""
         head = {
             "number": self.number, "first_row": self.first_row, "n_rows": self.n_rows, "digests": self.digests,
             "forms": dict(self.forms), "labelled": self.labels is not None, "owner": self.owner,
@@ -62,8 +62,8 @@ class JournalRecord:
     @classmethod
     def from_bytes(cls, data: bytes) -> JournalRecord:
         """Return the record in some bytes; raise ValueError where they are not those that were written."""
-        told, _, body = data.partition(b"\n")
-        if tuple(json.loads(told)) != digest_of(body):
+        digest, _, body = data.partition(b"\n")
+        if tuple(json.loads(digest)) != digest_of(body):
             raise ValueError("its digest does not fit")
         line, _, labels = body.partition(b"\n")
         head = json.loads(line)
@@ -145,7 +145,7 @@ class Journal:
         return record
 
     def drop(self, number: int) -> None:
-        """Remove the records from a number on: what they tell of is written again."""
+        """Remove the records from a number on: their rows are written again."""
         for key in listed_keys(self._store, _FOLDER):
             if key >= _key(number):
                 wait(self._store.delete(key))

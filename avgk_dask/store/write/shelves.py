@@ -1,6 +1,6 @@
 """Shelves: files at a path or URL, by name. Each begins with a hash of the rest: what is damaged is as good as not there.
 
-The hash may cover the name, too, and what all files of a shelf belong to: then one file in the place of another is damaged.
+The hash may also cover the name, and what all files of a shelf belong to: then one file in the place of another is damaged.
 """
 
 from __future__ import annotations

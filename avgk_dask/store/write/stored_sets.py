@@ -13,7 +13,7 @@ from ...arrays import Array, Bools
 from ..read.grids import LABEL_ROWS, codecs
 from ..where.addresses import Options, Writable, WritableArray, writing
 from .drafts import Draft, grown
-from .roots import writable
+from .targets import writable
 
 SET_FORMATS = ("booleans", "indices")
 #: Scores of a band whose membership is unpacked at once.
@@ -148,7 +148,7 @@ class _Column:
             self._write(self.n)
 
     def _write(self, last: int) -> None:
-        """Write what is held up to a bound: whole chunks, or all there is."""
+        """Write the values up to a bound: whole chunks, or all there are."""
         held = np.concatenate(self._held)
         n = last - self._n_written
         grown(self._array, last)[self._n_written : last] = held[:n]

@@ -1,16 +1,17 @@
-"""Targets: where something is written at once, or not at all; under a lease, and next to what it replaces.
+"""Targets: what is at a place to write to, whether it may be written, and how it is written at once or not at all.
 
-A run makes ready what it moves into place at its end in a folder ``.NAME-avgk-xxxxxxxx`` next to NAME. It holds ``owner``,
-who made it (a lease's holder); ``new``, what is being written; then ``ready``, whole files to be moved into the folder NAME,
-or ``old``, the store NAME while the new one takes its place. If the run was killed, the next one on NAME finds this:
-``ready`` is moved in, ``old`` goes back if nothing is at NAME, the rest is removed. A folder without the mark of an owner is
-not one of these, whatever its name; that of a live run is left alone.
+A target is written under a lease. A run makes ready what it moves into place at its end in a staging folder
+``.NAME-avgk-xxxxxxxx`` next to NAME. It holds ``owner``, who made it (a lease's holder); ``new``, what is being written; then
+``ready``, whole files to be moved into the folder NAME, or ``old``, the store NAME while the new one takes its place. If the
+run was killed, the next one on NAME finds this: ``ready`` is moved in, ``old`` goes back if nothing is at NAME, the rest is
+removed. A folder without the mark of an owner is not one of these, whatever its name; that of a live run is left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import pathlib
 import shutil
@@ -20,23 +21,171 @@ from contextlib import AbstractContextManager, contextmanager
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import LocalStore, StorePath
+from zarr.storage import FsspecStore, LocalStore, StorePath
 
-from ...errors import AvgkError, OptionError, WriteError
-from ..where.addresses import Options, address_of, bare_store, wait, writing
-from ..where.locations import folders_beside, locate
-from .appending import check_appendable
-from .lease_places import FOLDER, place_of, read_small
+from ...arrays import whole_number
+from ...errors import AvgkError, OptionError, StoreError, WriteError
+from ..read.listing import listed_keys
+from ..read.manifest import ATTRIBUTE, FORMAT, Document, Seal, parse_document
+from ..where.addresses import (
+    Options,
+    Path,
+    Writable,
+    address_of,
+    bare_store,
+    read_key,
+    refuse_forked,
+    shown,
+    wait,
+    write_key,
+    writing,
+)
+from ..where.locations import locate, staging_paths
+from .lease_places import FOLDER as LEASES
+from .lease_places import place_of, read_small
 from .leases import Holder, Lease, LeasedStore, holding, refusal, refuse_held, tell
-from .roots import check_target, clear, draft_owner, is_begun, writable
 
-#: A folder is gone for good if it has not come back after so many pauses of so many seconds.
+#: Folder of the parts that several processes write.
+PARTS = "parts"
+#: A folder is gone for good if it has not come back after this many pauses of this many seconds.
 _CALM, _PAUSE = 4, 0.05
-#: ... and is left to the next run after so many.
+#: ... and is left to the next run after this many.
 _MOST_TRIES = 200
 
 
-class Aside:
+def part_path(path: Writable, part: int) -> str:
+    """Return the path of one part of a store that several processes write."""
+    if whole_number(part) < 0:
+        raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
+    return f"{os.fspath(path).rstrip('/')}/{PARTS}/{int(part):05}"
+
+
+def create_parts(store: Store, location: str) -> None:
+    """Create the root of a store that is written in parts, unless another process has."""
+    state = Seal(FORMAT, False, {"parts": True}).to_state()
+    for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", Document())):
+        if not key_exists(store, key):
+            write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
+        if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
+            raise StoreError(
+                f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
+            )
+
+
+def read_document(store: Store, key: str, location: str) -> Document:
+    """Read a JSON object of a store that is to be continued."""
+    found = read_key(store, key)
+    if found is None:
+        raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
+    return parse_document(found, f"{key} of {location}")
+
+
+def document_bytes(value: Document) -> bytes:
+    """Return a JSON object as zarr writes it."""
+    return json.dumps(value, indent=2).encode()
+
+
+def write_document(store: Store, key: str, value: Document) -> None:
+    """Write a JSON object."""
+    write_key(store, key, document_bytes(value))
+
+
+def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
+    """Return the store to write to and its name."""
+    if isinstance(path, Store):
+        refuse_forked(path)
+        return path, shown(path)
+    return locate(path, options, write=True), shown(path)
+
+
+def check_target(store: Store, location: str, overwrite: bool) -> None:
+    """Refuse a place that holds anything, unless it is a store that may be overwritten."""
+    metadata = is_begun(store)
+    if overwrite and metadata:
+        refuse_held_parts(store, location)
+    elif not overwrite and (metadata or holds_anything(store)):
+        raise StoreError(
+            f"store must be new; got {location!r}, which exists. "
+            "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
+        )
+    elif overwrite and holds_anything(store):
+        raise StoreError(
+            f"store must be a Zarr store to be overwritten; got {location!r}, something else. Choose another path."
+        )
+
+
+def is_begun(store: Store) -> bool:
+    """Whether there is the root of a Zarr store."""
+    return any(key_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def key_exists(store: Store, key: str) -> bool:
+    """Whether there is a key."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):  # opening it for writing would make the folder
+        return (bare.root / key).is_file()
+    return read_key(store, key) is not None
+
+
+def holds_anything(store: Store) -> bool:
+    """Whether there is any key in a store."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        try:  # one look: another may make the folder between two
+            names = os.listdir(bare.root)
+        except FileNotFoundError:
+            return bare.root.is_symlink()
+        except NotADirectoryError:
+            return os.path.lexists(bare.root)
+        # What a writer that was killed may leave before its draft is one.
+        return any(name != LEASES and not name.endswith(".partial") for name in names)
+    return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
+
+
+def draft_owner(store: Store) -> str | None:
+    """Return the owner of the lease under which an incomplete store was begun, or None if there is none."""
+    if not key_exists(store, "zarr.json"):
+        return None
+    try:
+        seal = Seal.read(read_document(store, "zarr.json", "").get("attributes"), "")
+    except StoreError:  # of damaged metadata, which are nobody's
+        return None
+    owner = None if seal is None or seal.complete else seal.noted.get("owner")
+    return owner if isinstance(owner, str) else None
+
+
+def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
+    """Remove all that a store holds, but for what is named of its root."""
+    bare = bare_store(store)
+    if isinstance(bare, LocalStore):
+        is_key = {path.name: path.is_file() or path.is_symlink() for path in bare.root.iterdir()}
+    else:
+        if isinstance(bare, FsspecStore):
+            bare.fs.invalidate_cache()
+        is_key = {key.split("/")[0]: "/" not in key for key in listed_keys(store, "")}
+    for name in sorted(is_key.keys() - set(keep)):
+        wait(store.delete(name) if is_key[name] else store.delete_dir(name))
+
+
+def part_numbers(store: Store) -> list[str]:
+    """Return the names of the parts that are there."""
+    return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
+
+
+def refuse_held_parts(store: Store, location: str) -> None:
+    """Refuse a store of which another writes a part."""
+    for number in part_numbers(store):
+        refuse_held(place_of(store, f"{PARTS}/{number}"), f"part {int(number)} of {location}")
+
+
+def is_store(path: Path) -> bool:
+    """Whether a local path is the root of a Zarr store."""
+    return is_begun(LocalStore(os.fspath(path)))
+
+
+class StagingDir:
     """A folder of this run next to its target."""
 
     def __init__(self, target: pathlib.Path, holder: Holder) -> None:
@@ -52,11 +201,11 @@ class Aside:
             raise
 
     @classmethod
-    def under(cls, lease: Lease, target: pathlib.Path) -> Aside:
+    def under(cls, lease: Lease, target: pathlib.Path) -> StagingDir:
         """Return a folder next to a target that is leased."""
-        aside = cls(target, lease.holder)
-        lease.place.more.append(aside.mark)
-        return aside
+        staging = cls(target, lease.holder)
+        lease.place.more.append(staging.mark)
+        return staging
 
     def swap(self) -> None:
         """Put what is new in the place of the target, or leave the target as it is."""
@@ -104,12 +253,12 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     recover(target, str(path))
     with holding() as holder:
-        aside = Aside(target, holder)
+        staging = StagingDir(target, holder)
         try:
-            yield aside.new
-            os.replace(aside.new, target)
+            yield staging.new
+            os.replace(staging.new, target)
         finally:
-            aside.remove()
+            staging.remove()
 
 
 def put_back(old: pathlib.Path, target: pathlib.Path) -> bool:
@@ -148,7 +297,7 @@ def remove_for_good(root: pathlib.Path) -> None:
 
 def recover(target: pathlib.Path, location: str) -> None:
     """Finish or undo what killed runs left next to a target, with a warning for each; refuse it while a run is at work there."""
-    folders = folders_beside(target)
+    folders = staging_paths(target)
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()  # an empty one, of a run that was killed before it could mark it
@@ -164,7 +313,7 @@ def recover(target: pathlib.Path, location: str) -> None:
             raise refusal(location, holder, str(folder))
         done = "removed"
         with contextlib.suppress(FileNotFoundError):  # another run does the same
-            shutil.rmtree(folder / "old" / FOLDER, ignore_errors=True)
+            shutil.rmtree(folder / "old" / LEASES, ignore_errors=True)
             if put_back(folder / "old", target):
                 done = f"put {target.name} back, which it was about to replace, and removed"
             elif (folder / "ready").is_dir():
@@ -205,18 +354,6 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
     return LeasedStore(store, lease, location)
 
 
-@contextmanager
-def appendable(path: object, options: Options | None) -> Iterator[LeasedStore]:
-    """Lend a finished store to a writer that appends to it: its run ends with the block, and not with the writer."""
-    store, location = writable(path, options)
-    with writing(location, path, options):
-        leased = claim(store, location, lambda: check_appendable(store, location))
-    try:
-        yield leased.lent()
-    finally:
-        leased.release()
-
-
 def new_target(
     path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]
 ) -> AbstractContextManager[LeasedStore]:
@@ -236,25 +373,25 @@ def new_target(
 @contextmanager
 def _lend_target(store: Store, location: str, given: tuple[object, ...], overwrite: bool) -> Generator[LeasedStore]:
     """Lend a target; ``given`` are the path and options, whose secrets are in no error."""
-    bare, aside, failed = bare_store(store), None, True
+    bare, staging, failed = bare_store(store), None, True
     with writing(location, *given):
         leased = claim(store, location, lambda: check_target(store, location, overwrite), whole=True)
     try:
         place = leased.lent()
         if overwrite and isinstance(bare, LocalStore) and is_begun(store):
             with writing(location, *given):
-                aside = Aside.under(leased.lease, bare.root.resolve())
-            place = LeasedStore(LocalStore(aside.new), leased.lease, location, is_lent=True)
+                staging = StagingDir.under(leased.lease, bare.root.resolve())
+            place = LeasedStore(LocalStore(staging.new), leased.lease, location, is_lent=True)
         yield place
         failed = False
-        if aside:
+        if staging:
             with writing(location, *given):
                 leased.lease.check(surely=True)
-                aside.swap()
+                staging.swap()
     finally:
         try:
-            if aside:
-                aside.remove(for_good=failed)
+            if staging:
+                staging.remove(for_good=failed)
             elif failed and leased.lease.has_begun:
                 _remove_begun(store, location, given, leased.lease)
         finally:

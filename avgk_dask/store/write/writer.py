@@ -28,8 +28,7 @@ from .drafts import PART, Draft, Plan, write_rows
 from .journal import Journal, JournalRecord, RowsHash, remove_append_record
 from .lease_places import place_of
 from .leases import LeasedStore, refuse_held
-from .roots import check_target, create_parts, is_begun, part_path, writable
-from .targets import claim
+from .targets import check_target, claim, create_parts, is_begun, part_path, writable
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class ScoreWriter:
         Go on with a store whose writer was interrupted: the next batch must start at sample
         ``n_samples``. Where nothing is there yet, a new store begins.
     append
-        Add rows to a finished store, behind those that are there. Its layout is that of the store: options may be left out,
+        Add rows to a finished store, after those that are there. Its layout is that of the store: options may be left out,
         and must not say otherwise. Labels are given if and only if the store has some. Where nothing is there yet, a
         new store begins, for which ``n_classes`` must be given. Refused are stores that are incomplete (resume them),
         were joined from parts, or were not written by this package.
