@@ -7,10 +7,12 @@ with one sample by its *influence*, over N:
     psi = (N / n) L (1 - h/L - e) + r (Z - mean Z),
 
 n the number of labelled samples and r the labels that one more score in the sets brings, per sample: N / n times the
-share of labels among the scores that rank just above the threshold (``window_start``). The second part is there because
-a sample also moves the threshold. The top-k error has psi = (N / n) L (1 - t/L - e), the gain the difference of both. A
-standard error is the root of the sum of psi squared, over N; with clusters psi is first added up within each. This is a
-quadratic form in the sums of products of (1, L, h, t, Z): integers, added up exactly and rounded once.
+share of labels among the scores of ranks B - w to B, with w the least for which w**3 >= B**2, at most 16,384
+(``window_start``). So a search also settles the budget B - w, of which only the label weight is needed. The second part
+is there because a sample also moves the threshold. The top-k error has psi = (N / n) L (1 - t/L - e), the gain the
+difference of both. A standard error is the root of the sum of psi squared, over N; with clusters psi is first added up
+within each. This is a quadratic form in the sums of products of (1, L, h, t, Z): integers, added up exactly and rounded
+once.
 """
 
 from __future__ import annotations
