@@ -23,16 +23,7 @@ from ..statistics.smallest_budget import SmallestSearch
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_ranks, refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
-from .options import (
-    BudgetLike,
-    LabelsLike,
-    Named,
-    NanPolicy,
-    PlaceLike,
-    ScanOptions,
-    ScoresLike,
-    result_attrs,
-)
+from .options import BudgetLike, LabelsLike, Named, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs
 from .thresholds import parse_bounded, score_value
 
 #: Label weight inside the sets for each K.

@@ -18,7 +18,7 @@ from ..engine.progress import current_progress
 from ..engine.run import counting
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
-from ..files.names import is_pickle
+from ..files.rows import is_pickle
 from ..results.text import ShownAsTable
 from ..store import (
     ScoreWriter,

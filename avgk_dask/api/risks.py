@@ -14,7 +14,7 @@ from ..exact.budgets import parse_budget
 from ..results.datasets import build_result
 from ..results.registry import AT_THRESHOLDS
 from ..results.text import ShownAsTable
-from ..statistics.least_risk import least_risk
+from ..statistics.label_ranks import least_risk
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_least_risk
 from .inputs.labels import labelled_source

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import Array, Floats, Ints
-from ..kernels.constants import LN2_HIGH, LN2_LOW
+from ..kernels import LN2_HIGH, LN2_LOW
 from ..kernels.dispatch import exponentials, logarithms, row_sums, scaled_losses, sigmoid_wide, softmax_wide
 
 _LEAST_NORMAL = float(np.finfo(np.float64).smallest_normal)

@@ -1,7 +1,9 @@
-"""Whole rows of a band, the checks that every pass over probabilities or logits makes of them, and what a rule must offer.
+"""The blocks of a band: checked against the metadata, then searched for candidates, or joined to whole rows.
 
-``whole_rows`` joins the slabs of a band. ``RowChecks`` reads its rows strip by strip and counts NaN, bad labels and rows that are
-refused. A ``Rule`` decides which scores are in the sets.
+Blocks come from stores and from users' own Dask arrays. ``promised_block``, ``checked_slabs`` and the ``check_`` functions
+return them as plain NumPy arrays, or refuse them. ``TileReader`` lists the candidates of each row, the scores at or above a
+floor, with their classes and keys. ``TopRanks`` finds each row's highest scores. ``whole_rows`` joins the slabs of a band, and
+``RowChecks`` counts NaN, bad labels and refused rows. A ``Rule`` decides which scores are in the sets.
 """
 
 from __future__ import annotations
@@ -11,11 +13,251 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arrays import Array, Bools, Dtype
-from ..kernels.keys import is_float
-from .candidates import checked_slabs
+from ..arrays import Array, Bools, Dtype, Ints
+from ..errors import LabelsError, ScoresError, label_cure
+from ..kernels import lanes_for, row_scratch
+from ..kernels.dispatch import gather_above, rank_top
+from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_float, is_half
+from ..masks import plain_block, plain_labels, with_unlabelled
 from .passes import NOWHERE, UsableLabels
+
+NO_INDEX = np.iinfo(np.int64).max
+#: Candidates listed at a time, so that they stay in cache; of slabs, as many as are worth a call of the kernel.
+LISTED = 1 << 12
+_STREAMED = 1 << 17
+#: Rows listed at a time.
+_ROWS = 1 << 10
+_CURE = "Correct the dtype and chunks of the array."
+
+
+def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
+    """Return a block of a matrix as a plain array in native byte order; refuse another dtype, or shape if it is known."""
+    plain = plain_block(block, what)
+    if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
+        raise ScoresError(
+            f"{what} must be what their metadata promise, {dtype}{'' if shape is None else f' of shape {shape}'}; "
+            f"got a block of {plain.dtype} and shape {plain.shape}. {_CURE}"
+        )
+    return plain.astype(dtype, copy=False)  # of the other byte order, it would be taken for other numbers
+
+
+def check_block(block: Any, dtype: Dtype, what: str, block_info: Any = None) -> Array:
+    """Do ``promised_block`` for ``map_blocks``."""
+    return promised_block(block, dtype, _shape(block_info), what)
+
+
+def check_labels(block: Any, block_info: Any = None) -> Array:
+    """Return a block of labels as a plain array; hard ones are int64, with -1 for masked and missing ones."""
+    shape = _shape(block_info)
+    hard = len(shape) == 1
+    labels = plain_labels(block) if hard else plain_block(block, "labels", LabelsError)
+    if labels.shape != shape:
+        raise LabelsError(
+            f"labels must be what their metadata promise, of shape {shape}; got a block of shape {labels.shape}. {_CURE}"
+        )
+    if labels.dtype.kind not in ("iu" if hard else "iufb") or labels.dtype.itemsize > 8:
+        kind = "integers" if hard else "real numbers of up to 64 bits"
+        cure = f"{_CURE} {label_cure(labels.dtype)}" if hard else _CURE
+        raise LabelsError(f"labels must be {kind}, as their metadata promise; got a block of {labels.dtype}. {cure}")
+    return with_unlabelled(labels, np.zeros(shape, bool)) if hard else labels
+
+
+def check_where(block: Any, block_info: Any = None) -> Array:
+    """Return a block of ``where`` as a plain array; refuse one of another dtype or shape."""
+    plain, shape = plain_block(block, "where"), _shape(block_info)
+    if plain.dtype != bool or plain.shape != shape:
+        raise ScoresError(
+            f"where must be what its metadata promise, bool of shape {shape}; got a block of {plain.dtype} and shape "
+            f"{plain.shape}. {_CURE}"
+        )
+    return plain
+
+
+def _shape(block_info: Any) -> tuple[int, ...]:
+    return tuple(int(stop) - int(start) for start, stop in block_info[0]["array-location"])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of a stretch of rows: those of row i are ``offsets[i]:offsets[i + 1]``."""
+
+    first_row: int
+    offsets: Ints
+    classes: NDArray[np.int32]
+    keys: Keys
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the stretch."""
+        return self.offsets.size - 1
+
+    def at_least(self, key: int) -> Candidates:
+        """Return the candidates from a key up."""
+        keep = self.keys >= key
+        offsets = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
+        return Candidates(self.first_row, offsets, self.classes[keep], self.keys[keep])
+
+    def rows(self) -> Ints:
+        """Return the row of each candidate, counted from the band's first row."""
+        return self.first_row + np.repeat(np.arange(self.n_rows), np.diff(self.offsets))
+
+
+class Listing:
+    """Space for the candidates of a stretch of rows, used again for every stretch."""
+
+    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: Dtype) -> None:
+        self.offsets = np.empty(n_rows + 1, np.int64)
+        self.classes = np.empty(n_listed + n_classes, np.int32)
+        self.keys = np.empty(n_listed + n_classes, np.int64)
+        self.scratch = row_scratch(n_classes, width, carrier(np.empty((0, 0), dtype)).dtype)
+
+    @classmethod
+    def small(cls, n_classes: int, width: int, dtype: Dtype) -> Listing:
+        """Return space that stays in cache."""
+        return cls(n_classes, LISTED, _ROWS, width, dtype)
+
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the space in the order the kernels take it."""
+        return self.offsets, self.classes, self.keys, self.scratch
+
+    def candidates(self, first_row: int, n_rows: int) -> Candidates:
+        """Return the candidates of these rows, which are valid until the space is used again."""
+        offsets = self.offsets[: n_rows + 1]
+        n = int(offsets[-1])
+        return Candidates(first_row, offsets, self.classes[:n], self.keys[:n])
+
+
+class TileReader:
+    """Reads blocks of scores in tiles, lists their candidates, and counts their NaN."""
+
+    def __init__(self, floor: int, dtype: Dtype, tile_scores: int) -> None:
+        self.floor = carrier_floor(floor, dtype)
+        self.dtype = dtype
+        self.tile_scores = tile_scores
+        self.n_nan = 0
+        #: Row and class of the first NaN in row-major order.
+        self.first_nan = (NO_INDEX, NO_INDEX)
+
+    def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
+        """Return (first row, tile) of a block: the whole block, or stretches of rows if it must be converted."""
+        step = max(1, self.tile_scores // block.shape[1])
+        if carrier(block[:0]).dtype == block.dtype:
+            step = block.shape[0]
+        for first in range(0, block.shape[0], step):
+            yield first, carrier(block[first : first + step])
+
+    def as_arguments(self, tile: Array) -> tuple[Any, ...]:
+        """Return the tile in the form the kernels take."""
+        return (tile, *carrier_bits(tile), self.floor)
+
+    def note_nan(self, tile: Array, n_nan: int, first_nan: int, first_row: int, first_class: int = 0) -> None:
+        """Add the NaN that a kernel counted in a tile, and keep the first index."""
+        if n_nan:
+            row, class_ = divmod(first_nan, tile.shape[1])
+            self.n_nan += n_nan
+            self.first_nan = min(self.first_nan, (first_row + row, first_class + class_))
+
+    def note_half_nan(self, tile: Array, first_row: int, first_class: int = 0) -> None:
+        """Count the NaN in a tile of half floats, whose keys are numbers to the kernels."""
+        if is_half(self.dtype) and tile.min() == HALF_NAN:
+            nan = np.flatnonzero(tile == HALF_NAN)
+            self.note_nan(tile, nan.size, int(nan[0]), first_row, first_class)
+
+    def stretches(self, block: Array, first_class: int = 0) -> Iterator[Candidates]:
+        """Return the candidates of stretches of rows; each is valid until the next one is read."""
+        for first, tile in self.tiles(block):
+            self.note_half_nan(tile, first, first_class)
+            n_rows, n_classes = tile.shape
+            listing = Listing(n_classes, min(_STREAMED, n_rows * n_classes), n_rows, 0, self.dtype)
+            nothing = ranking_space(tile.shape, 0, self.dtype)
+            row = 0
+            while row < n_rows:
+                stop, n_nan, first_nan = gather_above(self.as_arguments(tile), row, listing.arrays(), nothing)
+                self.note_nan(tile, n_nan, first_nan, first, first_class)
+                yield listing.candidates(first + row, stop - row)
+                row = stop
+
+
+def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Iterator[Array]:
+    """Return the slabs of a band; refuse those that differ from their metadata."""
+    n_rows, first_class = None if labels is None else len(labels), 0
+    for block in slabs:
+        slab = promised_block(block, dtype)
+        first_class += slab.shape[1]
+        n_rows = slab.shape[0] if n_rows is None else n_rows
+        if slab.shape[0] != n_rows or not n_rows or first_class > n_classes:
+            raise ScoresError(
+                f"scores must be what their metadata promise, {n_rows or 'some'} rows of {n_classes} classes; got a block of "
+                f"shape {slab.shape}. Correct the chunks of the array."
+            )
+        yield slab
+    if first_class != n_classes:
+        raise ScoresError(
+            f"scores must have the {n_classes} classes their metadata say; got {first_class} when read. "
+            "Correct the shape and chunks of the array."
+        )
+
+
+def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | None) -> Iterator[Candidates]:
+    """Read a band slab by slab along the classes, then return the candidates of stretches of its rows."""
+    parts: list[tuple[Ints, Array, Keys]] = []
+    first_class = n_rows = 0
+    for slab in slabs:
+        n_rows = slab.shape[0]
+        for listed in reader.stretches(slab, first_class):
+            parts.append((listed.rows(), listed.classes + np.int32(first_class), listed.keys.copy()))
+        if top is not None:
+            for first, tile in reader.tiles(slab):
+                top.insert(tile, first, first_class)
+        first_class += slab.shape[1]
+    rows, classes, keys = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(rows, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    step = max(1, reader.tile_scores // first_class)
+    for first in range(0, n_rows, step):
+        part = offsets[first : first + step + 1]
+        mine = order[part[0] : part[-1]]
+        yield Candidates(first, part - part[0], classes[mine], keys[mine])
+
+
+def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
+    """Return space for the highest scores of some rows, as carriers, filled with NaN or, for integers, 0."""
+    empty = carrier(np.empty((0, 0), dtype))
+    return np.full((n_rows, n_ranks), np.nan if empty.dtype.kind == "f" else 0, empty.dtype)
+
+
+def ranking_space(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
+    """Return what ``gather_above`` needs to find each row's highest scores: the space, the lanes, the missing score."""
+    n_rows, n_classes = shape
+    ranked = no_ranked(n_rows, n_ranks, dtype)
+    return ranked, lanes_for(n_ranks, n_classes), no_ranked(1, 1, dtype)[0, 0]
+
+
+class TopRanks:
+    """The highest scores of each row and their classes, in rank order, filled tile by tile."""
+
+    def __init__(self, n_rows: int, n_ranks: int, dtype: Dtype) -> None:
+        self.scores = no_ranked(n_rows, n_ranks, dtype)
+        self.classes = np.full((n_rows, n_ranks), -1, np.int64)
+        self.n_filled = np.zeros(n_rows, np.int64)
+        self._half = is_half(dtype)
+
+    def insert(self, tile: Array, first_row: int, first_class: int) -> None:
+        """Add a tile of the rows from ``first_row`` and the classes from ``first_class``."""
+        rows = slice(first_row, first_row + tile.shape[0])
+        width = lanes_for(self.scores.shape[1], tile.shape[1])
+        rank_top(tile, first_class, self.scores[rows], self.classes[rows], self.n_filled[rows], width)
+        if self._half:  # the key of NaN is a number to the kernel: take it out again
+            self.classes[rows][self.scores[rows] == HALF_NAN] = -1
+
+    def ranks_of(self, labels: Ints, n_ranks: int) -> Ints:
+        """Return each label's rank; ``n_ranks`` + 1 for all beyond, and 0 for no label."""
+        is_it = self.classes[:, :n_ranks] == labels[:, None]
+        ranks = np.where(is_it.any(1), is_it.argmax(1) + 1, n_ranks + 1)
+        return np.where(labels < 0, 0, ranks)
+
 
 #: Scores of a strip: as many float64 as stay in a core's cache.
 _STRIP = 1 << 16

@@ -139,7 +139,7 @@ def compare(
 
 def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
     """Return what models are called: as said, or the last parts of their stores' paths."""
-    from ..files.names import SUFFIXES
+    from ..files.rows import SUFFIXES
     from ..store import shown
 
     if names and len(names) != len(stores):

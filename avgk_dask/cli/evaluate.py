@@ -29,6 +29,7 @@ from .printing import ResultsFolder, look, print_json, tell
 if TYPE_CHECKING:
     from ..results.datasets import Result
 
+
 _LEAST_0 = click.FloatRange(min=0)
 
 

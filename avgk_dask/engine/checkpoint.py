@@ -28,8 +28,7 @@ from ..arrays import Ints
 from ..bands.passes import Pass
 from ..errors import OptionError, ReadError
 from ..records import Record, State
-from ..sources.planning import group_bands
-from ..sources.source import Source
+from ..sources.source import Source, group_bands
 from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
 from ..store.write.shelves import Shelf

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import Candidates
+from ..bands.rows import Candidates
 from ..exact.sums import ExactSums, total_weight
 from ..kernels.dispatch import group_order, move_cells, split_rows, step_events
 from ..kernels.zones import ZoneTable, intervals_of

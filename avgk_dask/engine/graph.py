@@ -16,9 +16,8 @@ from dask.delayed import Delayed
 
 from ..bands.passes import Pass
 from ..settings import setting
-from ..sources.planning import group_bands, group_chunks
 from ..sources.reading import Key
-from ..sources.source import Source
+from ..sources.source import Source, group_bands, group_chunks
 from .checkpoint import KeptPass
 from .tasks import (
     Assignment,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bands.candidates import LISTED
 from ..bands.passes import Pass
+from ..bands.rows import LISTED
 from ..errors import MemoryLimitError
 from ..settings import setting
 from ..sources.source import Source

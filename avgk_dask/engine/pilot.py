@@ -16,7 +16,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import checked_slabs
+from ..bands.rows import checked_slabs
 from ..kernels.keys import HALF_NAN, carrier, check_dtype, encode, is_half, key_range
 from ..kernels.zones import N_BINS, ZoneTable, shift_to_fit
 from ..records import OWN, State

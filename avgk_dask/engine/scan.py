@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Ints
-from ..bands.candidates import Candidates, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
 from ..bands.passes import NOWHERE, UsableLabels
+from ..bands.rows import Candidates, Listing, TileReader, TopRanks, checked_slabs, ranking_space, streamed_rows
 from ..exact.sums import ExactSums
-from ..kernels.constants import lanes_for
+from ..kernels import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
 from ..kernels.zones import N_BINS, intervals_of

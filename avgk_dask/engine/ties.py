@@ -17,8 +17,8 @@ from typing import Annotated
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import Candidates, TileReader, TopRanks, checked_slabs, streamed_rows
 from ..bands.passes import Pass, UsableLabels
+from ..bands.rows import Candidates, TileReader, TopRanks, checked_slabs, streamed_rows
 from ..exact.sums import ExactSums, smallest_unit
 from ..kernels.dispatch import move_cells
 from ..kernels.keys import KEY_MAX, encode

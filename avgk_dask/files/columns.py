@@ -17,8 +17,7 @@ from ..arrays import Array, Dtype
 from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
 from ..kernels.keys import check_dtype
 from ..masks import first_inexact, inexact_text, with_unlabelled
-from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
-from .rows import reading
+from .rows import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed, reading
 
 #: What is used of pyarrow: the type of a column, a column, some rows of a table, and its schema.
 ArrowType: TypeAlias = Any

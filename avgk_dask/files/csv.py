@@ -14,8 +14,7 @@ import numpy as np
 
 from ..errors import LabelsError, ScoresError
 from .columns import ArrowBatch, load_arrow
-from .names import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, listed
-from .rows import reading
+from .rows import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, listed, reading
 from .tables import Table
 
 #: Longest line that is read: a million classes of 64 characters each.

@@ -13,9 +13,8 @@ from ..errors import LABELS_CURE, LabelsError, StoreError
 from .columns import label_array, label_column
 from .csv import CsvTable
 from .matrices import as_table, check_path
-from .names import LABEL_NAMES, check_plain, listed, path_advice
 from .npy import NPY_ERRORS, map_header, read_headers, read_member
-from .rows import check_labels, held_limit, reading
+from .rows import LABEL_NAMES, check_labels, check_plain, held_limit, listed, path_advice, reading
 from .tables import Table
 
 #: Rows and bytes of a column of labels read at once.

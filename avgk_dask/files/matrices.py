@@ -16,9 +16,23 @@ from ..arrays import Array, Dtype
 from ..credentials import is_url, shown
 from ..errors import LabelsError, StoreError
 from .csv import CsvTable
-from .names import CSV_SUFFIXES, SUFFIXES, check_plain, file_advice, path_advice
 from .npy import open_npy, open_npz, open_stream
-from .rows import AnyRows, FileMark, LoadedRows, RowFile, check_marks, held_limit, loaded, reading, rows_of_bytes
+from .rows import (
+    CSV_SUFFIXES,
+    SUFFIXES,
+    AnyRows,
+    FileMark,
+    LoadedRows,
+    RowFile,
+    check_marks,
+    check_plain,
+    file_advice,
+    held_limit,
+    loaded,
+    path_advice,
+    reading,
+    rows_of_bytes,
+)
 from .tables import ArrowTable, ParquetTable, Table, hub_files, in_range, open_table
 
 _HUB_FILES = ("state.json", "dataset_dict.json")

@@ -18,8 +18,22 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import LabelsError, ReadError, StoreError
 from ..kernels.keys import check_dtype
-from .names import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed
-from .rows import AnyRows, Block, FileMark, RowFile, check_labels, check_matrix, reading, rows_of_bytes
+from .rows import (
+    LABEL_NAMES,
+    OTHER_LABEL_NAMES,
+    SCORE_NAMES,
+    AnyRows,
+    Block,
+    FileMark,
+    RowFile,
+    check_distinct,
+    check_labels,
+    check_matrix,
+    find_name,
+    listed,
+    reading,
+    rows_of_bytes,
+)
 
 #: What NumPy raises on headers that are none, or whose array cannot be.
 NPY_ERRORS = (

@@ -17,18 +17,8 @@ import numpy as np
 from ..arrays import Array, Dtype
 from ..errors import ReadError, ScoresError, StoreError
 from ..masks import with_unlabelled
-from .columns import (
-    ArrowBatch,
-    ArrowSchema,
-    Columns,
-    choose_columns,
-    label_array,
-    list_matrix,
-    load_arrow,
-    score_block,
-)
-from .names import listed
-from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, reading, rows_of_bytes
+from .columns import ArrowBatch, ArrowSchema, Columns, choose_columns, label_array, list_matrix, load_arrow, score_block
+from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, listed, reading, rows_of_bytes
 
 #: Rows asked for where only the first is looked at.
 _PEEK_BYTES = 1 << 20

@@ -21,7 +21,6 @@ Examples
 
 from __future__ import annotations
 
-from .calibration_plots import near_threshold, reliability, temperatures
 from .canvas import AVERAGE_K as AVERAGE_K
 from .canvas import BUDGET as BUDGET
 from .canvas import GAIN as GAIN
@@ -32,7 +31,7 @@ from .error_plots import errors, gains, model_errors
 from .error_plots import is_clear as is_clear
 from .error_plots import is_crowded as is_crowded
 from .error_plots import n_arbitrary as n_arbitrary
-from .score_plots import ranked_scores, straddle
+from .score_plots import near_threshold, ranked_scores, reliability, straddle, temperatures
 from .size_plots import group_errors, set_size_distribution, set_sizes, size_coverage
 
 __all__ = [

@@ -3,9 +3,8 @@
 from .breakdown import print_breakdown, print_pairs, render_breakdown, write_breakdown
 from .comparison import print_comparison, render_comparison, write_comparison
 from .coverage import print_coverage, render_coverage, write_coverage
-from .info import print_info
 from .page import render_report, write_report
-from .tables import print_utilities
+from .tables import print_info, print_utilities
 from .text import print_table, print_transfer
 
 __all__ = [

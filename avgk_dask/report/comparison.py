@@ -11,9 +11,21 @@ import xarray as xr
 from .. import plot
 from ..results.datasets import ATTRIBUTE, check_source, kind_sentence
 from ..results.text import Screen
-from .downloads import comparison_columns, difference_columns, downloads
 from .figures import comparison_pictures
-from .frame import MOST_NAME, MOST_OPEN, clipped, clipped_cells, fold, provenance, render, spaced, write_page
+from .frame import (
+    MOST_NAME,
+    MOST_OPEN,
+    clipped,
+    clipped_cells,
+    comparison_columns,
+    difference_columns,
+    downloads,
+    fold,
+    provenance,
+    render,
+    spaced,
+    write_page,
+)
 from .tables import Table, fixed, percent, share
 from .text import listed, stderr_sentence
 

@@ -15,9 +15,21 @@ from ..credentials import shown
 from ..errors import OptionError
 from ..results.text import filled
 from .breakdown import breakdown_sentence, worst_table
-from .downloads import downloads, report_columns
 from .figures import Picture, Points, calibration_pictures, curve_picture, pictures
-from .frame import MOST_NAME, Folded, clipped, clipped_cells, fold, places, provenance, render, spaced, write_page
+from .frame import (
+    MOST_NAME,
+    Folded,
+    clipped,
+    clipped_cells,
+    downloads,
+    fold,
+    places,
+    provenance,
+    render,
+    report_columns,
+    spaced,
+    write_page,
+)
 from .tables import (
     Table,
     ambiguity_table,

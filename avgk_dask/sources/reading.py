@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Floats, Ints
-from ..bands.candidates import checked_slabs
+from ..bands.rows import checked_slabs
 from ..errors import ScoresError
 from ..masks import plain_block
 from ..store.read.bands import BandReader, read_array

@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.tokenize import tokenize
 
 from ..arrays import Array, Bools, Dtype, Ints
-from ..bands.candidates import check_block, check_labels, check_where
+from ..bands.rows import check_block, check_labels, check_where
 from ..errors import LabelsError
 from ..masks import check_label_dtype, plain_block, refuse_other_kinds
 from ..store.read.bands import read_array

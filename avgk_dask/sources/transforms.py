@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats
-from ..bands.candidates import checked_slabs, promised_block
+from ..bands.rows import checked_slabs, promised_block
 from ..errors import ScoresError
-from ..kernels.constants import LANES
+from ..kernels import LANES
 from ..kernels.dispatch import (
     mix_rows,
     sigmoid_narrow,
@@ -29,6 +29,9 @@ from ..kernels.dispatch import (
     softmax_wide,
 )
 from ..kernels.keys import decode, encode, is_float, key_range, spread_keys
+
+if TYPE_CHECKING:
+    from .source import Source
 
 
 class Transform(ABC):
@@ -179,9 +182,6 @@ class Slots(Transform):
 
 # Activations: what a softmax or a sigmoid makes of logits.
 
-
-if TYPE_CHECKING:
-    from .source import Source
 
 #: Scores that are turned at once: they stay in a core's cache.
 _STRIP = 1 << 17

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..bands.candidates import checked_slabs
 from ..bands.passes import Pass, Work
+from ..bands.rows import checked_slabs
 from ..engine.search import ThresholdSearch
 from ..exact.sums import ExactSums
 from ..kernels.keys import carrier, carrier_floor

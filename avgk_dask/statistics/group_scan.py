@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from ..arrays import Array, Bools, Ints
-from ..bands.candidates import checked_slabs
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
+from ..bands.rows import checked_slabs
 from ..engine.plan import ROW_BYTES, ScanPlan
 from ..engine.rows import HeldRows
 from ..engine.scan import scan_band

@@ -10,9 +10,8 @@ from typing import Annotated
 import numpy as np
 
 from ..arrays import Array, Bools, Dtype
-from ..bands.candidates import TopRanks, checked_slabs
 from ..bands.passes import Pass
-from ..bands.rows import row_strips, whole_rows
+from ..bands.rows import TopRanks, checked_slabs, row_strips, whole_rows
 from ..exact.sums import ExactSums
 from ..kernels.keys import carrier
 from ..records import EACH, Count, State

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arrays import Array, Bools, Ints
-from ..bands.candidates import TopRanks
 from ..bands.conformal import ConformalMethod
+from ..bands.rows import TopRanks
 from ..errors import ScoresError
 from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode, spread_keys
 

@@ -17,8 +17,8 @@ from typing import Annotated
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import checked_slabs
 from ..bands.passes import Pass, UsableLabels
+from ..bands.rows import checked_slabs
 from ..kernels.keys import HALF_NAN, NAN_KEY, carrier, carrier_floor, is_half
 from ..records import JOINED, Count, State
 from .label_ranks import LabelTally, carrier_keys, label_pass

@@ -16,8 +16,7 @@ from ..engine.search import ThresholdSearch
 from ..engine.ties import ExtremesSearch
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
-from ..sources.planning import choose_pilot_chunks
-from ..sources.source import Source, spread_source
+from ..sources.source import Source, choose_pilot_chunks, spread_source
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch

@@ -14,16 +14,15 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
-from ..bands.candidates import checked_slabs
 from ..bands.passes import Pass, SampleGroups
+from ..bands.rows import checked_slabs
 from ..engine.run import Run
 from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
 from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
 from ..records import Counts, Merging, State
 from ..sources.source import Source, Truncation
-from .label_ranks import edge_pass
-from .least_risk import Risk
+from .label_ranks import Risk, edge_pass
 
 #: Keys: the highest, and below all of them where there is none.
 HIGHEST = Merging(max, lambda _: NAN_KEY)

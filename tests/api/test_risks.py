@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import avgk_dask as avgk
-from avgk_dask.statistics import least_risk
+from avgk_dask.statistics import label_ranks as least_risk
 from avgk_dask.testing import Simulation, strategies
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import avgk_dask as avgk
-from avgk_dask.bands.candidates import checked_slabs
+from avgk_dask.bands.rows import checked_slabs
 
 F8 = np.dtype("f8")
 

@@ -15,8 +15,7 @@ from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.ties import ExtremesSearch
 from avgk_dask.kernels.keys import decode, encode
 from avgk_dask.statistics.costs import CostPlan, QuantileSearch
-from avgk_dask.statistics.label_ranks import LabelRankSearch
-from avgk_dask.statistics.least_risk import RiskSearch
+from avgk_dask.statistics.label_ranks import LabelRankSearch, RiskSearch
 from avgk_dask.testing import oracle_threshold, strategies
 
 

@@ -19,7 +19,7 @@ import avgk_dask as avgk
 from avgk_dask.cli import main
 from avgk_dask.credentials import hide, hide_pairs, secrets_of, shown
 from avgk_dask.files import open_file
-from avgk_dask.files.names import find_name
+from avgk_dask.files.rows import find_name
 
 pytestmark = pytest.mark.timeout(60)
 

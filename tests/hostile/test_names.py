@@ -22,7 +22,7 @@ import avgk_dask as avgk
 from avgk_dask.cli import main
 from avgk_dask.errors import LeftoverWarning, clean, visible
 from avgk_dask.report import render_breakdown, render_comparison, render_report
-from avgk_dask.report.downloads import downloads
+from avgk_dask.report.frame import downloads
 from avgk_dask.results.datasets import to_json
 
 #: Escapes, returns, a bell, DEL, a C1 control, marks that reverse what follows, separators of lines, half a character.

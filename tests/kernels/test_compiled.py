@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.bands.candidates import Listing, ranking_space
+from avgk_dask.bands.rows import Listing, ranking_space
 from avgk_dask.engine.events import Split
-from avgk_dask.kernels import keys
+from avgk_dask.kernels import ROW_LANES as LANES
+from avgk_dask.kernels import keys, lanes_for, row_scratch
 from avgk_dask.kernels.compiled import rows as row_scans
-from avgk_dask.kernels.constants import ROW_LANES as LANES
-from avgk_dask.kernels.constants import lanes_for, row_scratch
 from avgk_dask.kernels.dispatch import compiled_kernel, plain_twin
 from avgk_dask.kernels.zones import EdgeTable, ZoneTable
 from avgk_dask.testing import strategies

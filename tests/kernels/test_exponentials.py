@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import special
 
+from avgk_dask.kernels import LANES
 from avgk_dask.kernels.compiled import exponentials as compiled
-from avgk_dask.kernels.constants import LANES
 from avgk_dask.kernels.numpy import exponentials as plain
 
 TEMPERATURES = (1.0, 0.3, 1.7, 1e-3, 1e3)

@@ -11,9 +11,8 @@ import zarr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
-from avgk_dask.sources.planning import choose_pilot_chunks
 from avgk_dask.sources.row_values import Condition, SampleMask, first_samples
-from avgk_dask.sources.source import spread_source
+from avgk_dask.sources.source import choose_pilot_chunks, spread_source
 from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore
 

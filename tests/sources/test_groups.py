@@ -9,8 +9,8 @@ import zarr
 from zarr.storage import MemoryStore
 
 from avgk_dask.api.inputs.sources import as_source
-from avgk_dask.sources.planning import group_bands
 from avgk_dask.sources.readers import StoredReader
+from avgk_dask.sources.source import group_bands
 
 
 @pytest.mark.parametrize("is_far", [False, True])

@@ -10,7 +10,7 @@ import zarr
 
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
-from avgk_dask.sources.planning import choose_pilot_chunks
+from avgk_dask.sources.source import choose_pilot_chunks
 from avgk_dask.sources.transforms import Transform
 from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore

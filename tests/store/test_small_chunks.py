@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
-from avgk_dask.sources.planning import choose_pilot_chunks
+from avgk_dask.sources.source import choose_pilot_chunks
 from avgk_dask.store.read import bands, direct
 from avgk_dask.store.read.grids import Axis
 from avgk_dask.store.read.manifest import chunk_grid, is_metadata

@@ -31,7 +31,7 @@ from ...axis_names import (
 )
 from ...errors import LABELS_CURE, LabelsError, OptionError, ScoresError
 from ...files import is_row_file
-from ...files.names import LABEL_NAMES, listed
+from ...files.rows import LABEL_NAMES, listed
 from ...masks import UNLABELLED, is_missing, plain_array
 from ...sources.row_values import stored_array
 from ...store import StoredArrays, is_zarr, open_arrays, open_labels, shown

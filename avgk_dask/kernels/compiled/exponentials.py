@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from ..constants import (
+from .. import (
     EXP_TERMS,
     LANES,
     LEAST_DIFFERENCE,

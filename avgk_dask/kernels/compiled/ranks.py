@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ..constants import ROW_LANES
+from .. import ROW_LANES
 
 #: Lists up to this long are ordered by counting what is greater, longer ones by insertion.
 _COUNTED = 192

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..constants import (
+from .. import (
     EXP_TERMS,
     LANES,
     LEAST_DIFFERENCE,

@@ -30,8 +30,7 @@ from ...arrays import Array
 from ...credentials import is_url, shown_address
 from ...errors import OptionError, StoreError, refuse
 from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
-from ...files.names import SUFFIXES, check_plain, file_advice, is_pickle, path_advice
-from ...files.rows import AnyRows
+from ...files.rows import SUFFIXES, AnyRows, check_plain, file_advice, is_pickle, path_advice
 from .addresses import Options, advice, byte_bounds, cause, explain, refuse_forked, secrets_of, shown, zip_entries
 
 #: The extra that serves each protocol.

@@ -27,18 +27,7 @@ from ...kernels.keys import check_dtype
 from ..read.checked import CheckedStore, Checks, Wrapping
 from ..read.grids import CODECS, LABEL_ROWS, chunks_of, codecs, outer_sizes
 from ..read.listing import chunk_key, listed_keys
-from ..read.manifest import (
-    ATTRIBUTE,
-    FORMAT,
-    STAGED,
-    Digest,
-    Document,
-    Seal,
-    chunk_grid,
-    digest_of,
-    index_of,
-    is_count,
-)
+from ..read.manifest import ATTRIBUTE, FORMAT, STAGED, Digest, Document, Seal, chunk_grid, digest_of, index_of, is_count
 from ..read.nodes import seal_of, sealed_array
 from ..where.addresses import Options, StoredArray, is_uneven, read_key, secrets_of, wait, write_key, writing
 from .drafts import Draft, Plan

@@ -55,6 +55,7 @@ from .targets import check_target, clear, document_bytes, is_begun, read_documen
 if TYPE_CHECKING:
     import xarray as xr
 
+
 #: The arrays a store of ours may hold: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
 #: What the seal of a part notes: its number.
