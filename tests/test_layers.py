@@ -45,7 +45,7 @@ OWNERS = {
     "pyarrow": {"files"},
     "dask": {"settings", "threads", "sources", "engine", "api", "testing"},
     "distributed": {"engine", "api", "cli"},
-    "xarray": {"results", "store", "api", "plot", "report", "testing", "xarray"},
+    "xarray": {"losses", "results", "store", "api", "plot", "report", "testing", "xarray"},
     "matplotlib": {"plot", "report"},
     "click": {"cli"},
     "jinja2": {"report"},

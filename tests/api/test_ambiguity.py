@@ -39,7 +39,7 @@ def test_straddle__is_the_papers_table_from_exact_eta(example):
         assert alone[name].identical(result[name])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("example", TABLE)
 def test_straddle__is_the_papers_table_from_a_large_sample_in_a_chunked_store(example, tmp_path):
     spec = Simulation(90_000, 6, example=example, dtype="float64")
@@ -150,6 +150,7 @@ def test_ranked_supports__with_nan_among_many_ranks():
     assert np.array_equal(found.support_high, [high for _, high in expected[:100]], equal_nan=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("max_ranked", [0, 1 << 28])
 def test_ranked_supports__histogram_is_one_of_the_ranked_scores(max_ranked):
     scores = Simulation(20_000, 30, dtype="float32").rows(0, 20_000)[0]

@@ -45,6 +45,7 @@ def test_curve__takes_no_further_read():
     assert "straddle_bound" not in curve
 
 
+@pytest.mark.slow
 def test_curve__ends_where_rows_are_no_longer_held():
     """5,000 samples of 4 bytes, and a quarter more: 25,000 bytes a budget, of which a million hold 40 beside 12 bytes a row."""
     toy = simulate(5_000, 60)

@@ -120,7 +120,7 @@ def test_ensemble__reads_each_chunk_of_each_member_once_and_a_small_pilot(models
     assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores, weights), labels, [1, 3, 5]).drop_attrs())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [(101, 97), (997, 30), (30, 997)])
 def test_ensemble__of_chunks_that_never_end_together_reads_none_more_than_twice(models, monkeypatch, rows):
     monkeypatch.setattr(ensembled, "_MOST_COMMON", 1 << 19)

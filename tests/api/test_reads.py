@@ -66,6 +66,7 @@ def test_evaluate__finds_the_extremes_of_soft_ties_in_two_more_reads():
     assert (expected.average_k_error_highest > expected.average_k_error_lowest).any()
 
 
+@pytest.mark.slow
 def test_evaluate__spreads_ties_with_one_more_read():
     scores, labels, _ = Simulation(20_000, 50, dtype="uint8").rows(0, 20_000)
     store, group = counted(scores, labels, (100, 50))

@@ -29,7 +29,7 @@ def load(data, name):
     return scores, scores if expected["error_kind"] == "expected" else labels, expected
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", [{}, {"avgk.small-scores": 0}])
 @pytest.mark.parametrize("name", SETS)
 def test_evaluate__equals_independent_results(data, name, engine):
@@ -70,6 +70,7 @@ def test_straddle__of_cifar10h_is_the_papers_figure(data):
     assert float(result.adaptive_gain[0]) >= float(result.straddle_bound[0])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SETS)
 def test_error_curve__equals_independent_results(data, name):
     scores, labels, expected = load(data, name)

@@ -174,7 +174,7 @@ def check(ax, monkeypatch):
     return texts
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [COLUMN, PAGE], ids=["column", "page"])
 @pytest.mark.parametrize(("function", "name"), CASES)
 def test_pictures__fit(given, function, name, size, monkeypatch):

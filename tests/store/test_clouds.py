@@ -446,6 +446,7 @@ def test_azure__gives_the_same_result_and_refuses_wrong_keys(case, scheme):
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 def test_places__all_give_the_same_result(tmp_path, case):
     """Memory, zip files, v2 and v3, shards and split classes, consolidated or not, written by three libraries."""
     import dask.array as da
