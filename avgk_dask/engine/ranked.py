@@ -2,6 +2,11 @@
 
 ``RankedTally`` holds their keys, or a ``KeyHistogram`` for each rank if they would be too many. Such a histogram is exact while it
 fits, and coarsens by a rule that no order of merging can change.
+
+A ``KeyHistogram`` has bins of 2**b keys with counts and exact sums, b the least with which the distinct bins fit. Keys
+added later can only raise b. Pairs in different bins are exact. For the n_a and n_b keys of two columns in one bin of
+width w, with sums s_a and s_b above its start, the positive part is convex, so their sum lies between n_b s_a - n_a
+s_b and s_a (n_b w - s_b) / w. Half the difference is the error reported.
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ counts everything and holds the scores inside the brackets, either whole rows or
 narrower brackets. Its counts then prove for each budget in which bracket the threshold lies (``_locate``), and the outcome is
 read off the events (``select_from_events``) or the held rows. A bracket that failed is scanned again with a narrower one. At
 last, the bands in which a cut through counted ties falls are read again.
+
+The bins of a scan add up over bands. For each budget they show in which bin its (B + 1)-th largest score lies, and
+whether the scores of that bin were retained. If not, the bin is a bracket that must hold, and the store is scanned
+once more for those budgets only. Each scan also samples about one score in a hundred of every band below the lowest
+bracket: that sample does not share the pilot's blind spots. Brackets shrink at least 64-fold per scan and end at
+single keys, which always suffice.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 ``distinct`` and ``add_up`` find equal rows in columns of integers and add up their amounts; ``StrataSums`` and ``StrataRanks`` are
 sums of set sizes, label hits and label ranks by stratum.
+
+For each stratum the scan adds up, above every bracket, the sizes of its rows' sets and their labels inside. Events
+carry the stratum of their row, so that the sums at the threshold follow as set sizes do. Error bars (by rank),
+clusters and breakdowns (by group) use it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,11 @@
 ``Selection`` is the exact outcome for one budget. If only some ties are kept, these are the first in row-major order; ``cut_band``
 reads a band again to find where they end. ``ExtremesSearch`` finds the least and the most label weight that any choice of kept
 ties can have, if soft labels of ties were only summed during the scan.
+
+Rows and single events are in row-major order already. If ties are too many to hold singly, equal events of a band are
+counted together or, in stores of more than ``avgk.tie-groups`` bands, those of a group of bands. The group in which
+the cut falls is read again for the band, and that band for the row. With soft labels and very many ties, two more
+reads find the lightest and the heaviest in histograms of their weights.
 """
 
 from __future__ import annotations

@@ -4,6 +4,12 @@ At any moment, only the scores inside the current brackets are held. Brackets na
 read, so that they fit a fixed limit for any number of samples, in one read of the store. ``narrow`` finds the next brackets, and
 ``fold`` turns a tally into the one that the narrower intervals would have given from the start: events that are no longer inside
 an interval become counts of scores, labels and set sizes above it.
+
+The first waves are spread over the store by the golden ratio. After each, the counts so far place every threshold
+within a band of ranks that shrinks with the square root of what was read; the next wave's brackets are what that
+leaves of the last ones. How far brackets must reach follows from how much rows and whole bands differ. If more is
+found than expected, equal events of groups of bands are counted together, and intervals that still exceed their share
+are dropped: their budgets take one more read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The report of an evaluation: its page, with a slider over all integer budgets."""
+"""The report of an evaluation: its page, with a slider over all integer budgets.
+
+The slider's numbers are those of a second result, the curve: the integers up to 100, added to the budgets of the scan.
+It ends where a scan would no longer hold rows (``cheap_budgets``). A page has at most 1 MB: 100 budgets, thinned
+pictures, and files of 400 rows.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,12 @@ The first scan lists all scores from a floor up that is probably below every thr
 and determine everything. Otherwise they are counted by group in cells, and the next scan looks only into the cell of
 each threshold. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and
 what came before it.
+
+All groups share the reads. No pilot sees every class of a store that is sorted by class, so there is one floor for all
+groups, with two to four times as many scores above it as the largest budget has. While those fit, they are sorted by
+group and settle everything. Otherwise scores and labels are counted by group in cells of 2**b keys, a million in all,
+with the lowest and highest key in each. The next scan retains the keys of the cells that thresholds lie in, whose
+number is known in advance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The sets of every row, once the thresholds are known: their sizes, their labels, and the labels' ranks.
 
 They follow from held rows; where a scan has not held those, one more read lists the scores again.
+
+While rows are held, a kernel reads sizes and hits off them once thresholds are known. Otherwise one more read lists
+the scores from the lowest threshold up. Either way some three bytes per sample, budget and model come together.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 The error falls with each label that enters the sets, and labels enter in the order of their scores, ties in row-major
 order. So the last label that is needed follows from the labels' scores alone. A second read counts what comes before
 it: the scores above, and the ties by band; and a third one, of a single band, finds its place among the ties there.
+
+Labels enter the sets in the order of their scores, ties in row-major order, and each lowers the error. So the labels'
+own scores determine which label must be the last one in. A second read counts the scores above its score, and the ties
+of each band; the one band in which it lies is read again for its place among those.
 """
 
 from __future__ import annotations

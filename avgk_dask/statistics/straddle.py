@@ -6,6 +6,10 @@ bound).
 
 The scores of one rank over all rows are a column: sorted, or, where those would be too many, a histogram. Sums over the
 pairs of two sorted columns are exact; those of histograms come with a certified error.
+
+The keys of each rank are sorted; d[k, o] is one merge of two columns: the number of b below each a, and of a above
+each b, times the values, summed exactly by powers of two. No branch of the merge depends on the data, and its lower
+and upper half are merged in alternate steps, so that the loads of one hide behind those of the other.
 """
 
 from __future__ import annotations

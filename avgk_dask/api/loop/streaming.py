@@ -1,6 +1,11 @@
 """The state of an ``Evaluator``: rows that wait, and a scan of all before them that is open at its end.
 
 A second run, with hints of a first one, also takes the first ties at each threshold in row-major order as they come.
+
+The first piece is the pilot. Its brackets are those of shares, k / C of all scores, from half to twice as many scores
+above. They stay until they retain half of ``avgk.max-events``; then they are narrowed as between waves, but toward
+2**40 samples, and as little as needed. A second run (``like=``) takes the keys it knows, brackets for the others, and,
+for ties that were counted together, how many to take in order.
 """
 
 from __future__ import annotations

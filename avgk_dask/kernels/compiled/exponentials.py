@@ -4,6 +4,11 @@
 
 Exponentials and logarithms are our own: sums, products and divisions of float64 alone, none of them fused, in a fixed
 order. So the same bits come out on any machine, which neither NumPy's nor the C library's promise.
+
+Range reduction adds 1.5 * 2**52, a polynomial follows, and the exponent is added to the bits. A row is summed in eight
+lanes, always whole. float32 results are the true value rounded (error below 0.5001 units in the last place in our
+tests); for float64 the rounding errors are carried along in a second float. A test compares AVX-512, AVX2, with and
+without FMA, SSE and NumPy bit for bit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Reading ahead: while a part of an array is scanned, the chunks of the next ones are on their way.
 
 All requests run on zarr's event loop: no threads are started for them, and what is cancelled ends at once.
+
+All threads of a process share one budget of bytes (``avgk.ahead-bytes``, at most an eighth of the memory) and of
+requests, which grows while scans wait. Objects of more than 16 MB come in ranges. Reading local files ahead was 20 %
+slower: it evicts the band being worked on from the cache.
 """
 
 from __future__ import annotations
