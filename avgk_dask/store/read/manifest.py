@@ -9,9 +9,6 @@
   SHA-256 of all that. So whatever changes a number is covered: the bytes of every chunk by the tables, how they are read
   by the digests of the metadata. Attributes that change no number are a user's own.
 - The index of a shard shows which of its inner chunks are absent.
-
-The hash is XXH3. CRC-32C would not do: the checksum codec leaves bytes that end in their own CRC-32C, and the CRC-32C
-of such bytes is a constant, so swapped chunks would pass. Seals find damage and slips; they are not signatures.
 """
 
 from __future__ import annotations

@@ -12,11 +12,6 @@ lasts without renewal. A thread renews it each third of that time, so that a mod
 
 Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
 know no such condition) are read, then written: exact within a process, and nearly so among several.
-
-A lease is a small JSON object ``.avgk-lease/N``. Numbers count up, so that "create unless it exists" is all a store
-must offer for exactly one of several writers to win. On the same machine a lease holds while its process runs; seen
-from another machine it is stale 15 minutes after its last renewal. A writer checks before each chunk and before it
-finishes.
 """
 
 from __future__ import annotations
