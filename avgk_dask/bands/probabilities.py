@@ -184,9 +184,10 @@ def _softplus(values: Floats) -> Floats:
     return np.maximum(values, 0.0) + result.reshape(values.shape)
 
 
-_LINKS = {"softmax": _Softmax, "sigmoid": _Sigmoid}
+#: The kinds by the function that gives the probabilities; "" if the scores are probabilities.
+_LINKS: dict[str, type[Probabilities]] = {"": Probabilities, "softmax": _Softmax, "sigmoid": _Sigmoid}
 
 
 def probabilities_of(scores: Array, link: str, temperature: float) -> Probabilities:
     """Return the probabilities of a strip of rows: ``link`` is the function that gives them, "" if the scores are such."""
-    return _LINKS.get(link, Probabilities)(scores, temperature)
+    return _LINKS[link](scores, temperature)

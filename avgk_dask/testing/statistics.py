@@ -237,10 +237,12 @@ def oracle_conformal_costs(
                 costs[j] = 0, -value
             elif method == "top_k":
                 costs[j] = 0, rank
-            else:
+            elif method in ("aps", "raps"):
                 total += round(Fraction(value) * unit)
                 part = 0 if seed is None else round(Fraction(value * _draw(seed, stream, i)) * unit)
                 costs[j] = 0, Fraction(total - part + late * max(0, rank - k_reg), unit)
+            else:
+                raise ValueError(f"the oracle does not know the method {method!r}")
         found.append(costs)
     return found
 
