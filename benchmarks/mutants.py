@@ -128,7 +128,7 @@ def tests_of(data: coverage.CoverageData, file: str, line: int) -> list[str]:
 
 def is_noticed(clone: pathlib.Path, tests: list[str], options: list[str]) -> bool:
     """Whether a test of a clone fails, or runs for too long."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *options, *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(clone), "NUMBA_CACHE_DIR": str(clone / "numba")}
     try:
         done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=900)
@@ -143,6 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, default=1000, help="tests to try of those that run the line, at random")
     parser.add_argument("--slow", action="store_true", help="try the survivors with the slow tests as well")
     arguments = parser.parse_args()
     data = coverage.CoverageData(str(ROOT / ".coverage"))
@@ -157,13 +158,14 @@ def main() -> None:
             source = (ROOT / file).read_bytes()
             (clone / file).write_bytes(source[:first] + text.encode() + source[last:])
             tests = tests_of(data, file, line)
-            few = order.sample(tests, min(40, len(tests)))
+            tests = order.sample(tests, min(arguments.most, len(tests)))
+            few = tests[:20]
             verdict = "survives"
             if not tests:
                 verdict = "survives: no test runs it"
-            elif is_noticed(clone, few, []) or (len(tests) > len(few) and is_noticed(clone, tests, [])):
+            elif is_noticed(clone, few, []) or (len(tests) > len(few) and is_noticed(clone, tests[20:], ["-n", "2"])):
                 verdict = "noticed"
-            if verdict != "noticed" and arguments.slow and is_noticed(clone, ["tests"], ["-m", "slow"]):
+            if verdict != "noticed" and arguments.slow and is_noticed(clone, ["tests"], ["-n", "2", "-m", "slow"]):
                 verdict = "noticed by slow tests"
             (clone / file).write_bytes(source)
             before = source[:first].rpartition(b"\n")[2] + source[first:last] + source[last:].partition(b"\n")[0]
