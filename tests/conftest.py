@@ -5,6 +5,7 @@ import os
 import pathlib
 import time
 import warnings
+import zlib
 
 # All test processes share one kernel cache, and keep it between runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "avgk_dask" / "numba"))
@@ -39,7 +40,7 @@ def pytest_runtest_setup(item):
         pytest.skip(f"the {minutes:g} minutes are over")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Move the cases of a test that its ``sample`` does not keep to the slow tier; those kept are spread evenly."""
     cases = {}
     for item in items:
@@ -51,6 +52,8 @@ def pytest_collection_modifyitems(items):
         for i, item in enumerate(mine):
             if i not in kept:
                 item.add_marker("slow")
+    if config.getoption("--minutes") is not None:  # files from all folders, whatever is cut off
+        items.sort(key=lambda item: zlib.crc32(item.location[0].encode()))
 
 
 @pytest.fixture(params=["numpy", "compiled"])
