@@ -131,11 +131,27 @@ def test_public_names__are_all_there_and_imported_late():
         assert getattr(avgk_dask, name) is not None
     assert set(avgk_dask.__all__) <= set(dir(avgk_dask))
     code = (
-        "import sys, avgk_dask, avgk_dask.engine.tasks\n"
+        "import sys, avgk_dask, avgk_dask.engine.tasks, avgk_dask.sources.transforms\n"
         "print(sorted({'xarray', 'pandas', 'matplotlib', 'distributed'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_workers__import_neither_xarray_nor_pandas_for_any_pass():
+    passes = re.compile(r"\bPass\(|^from .*\bPass\b", re.M)
+    homes = [path for path in modules() if layer_of(path) == "statistics" and passes.search(path.read_text())]
+    homes = [path for path in homes if path.stem not in ("thresholds", "group_search")]  # they only ask for passes
+    names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in homes]
+    assert len(names) >= 10
+    code = (
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    print(*({'xarray', 'pandas', 'matplotlib', 'dask.array'} & set(sys.modules)), *[name] * ('xarray' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
 
 
 #: Prints the modules in the order in which one evaluation of a local store first calls them.

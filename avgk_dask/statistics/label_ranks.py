@@ -15,14 +15,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
 from ..bands.rows import checked_slabs
-from ..engine.run import Run, drive
 from ..engine.strata import add_up
 from ..errors import LabelsError
 from ..exact.sums import ExactSums, error_of
@@ -30,6 +29,9 @@ from ..kernels.dispatch import count_at_edges, rank_in_row
 from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half, key_range
 from ..kernels.zones import EdgeTable
 from ..records import BY_BAND, JOINED, Counts, Record
+
+if TYPE_CHECKING:  # they bring Dask arrays and xarray, which workers do without
+    from ..engine.run import Run
 
 #: Scores that are looked up at a time.
 _TILE = 1 << 18
@@ -414,5 +416,7 @@ class RiskSearch:
 
 def least_risk(run: Run, cost: Fraction) -> RiskSearch:
     """Find the threshold of least risk, exactly: usually two to four reads."""
+    from ..engine.run import drive
+
     source = run.source
     return drive(RiskSearch.begin(cost, source.dtype, source.shape[1], soft=source.has_soft_labels), run)

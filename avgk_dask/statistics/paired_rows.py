@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from ..arrays import Array, Bools
 from ..bands.passes import CheckedTally, Pass
 from ..engine.plan import ScanPlan, ScanShape
 from ..engine.rows import HeldRows
-from ..engine.run import Run
 from ..engine.scan import scan_band
 from ..engine.search import ThresholdSearch
 from ..engine.ties import Selection
@@ -28,6 +27,9 @@ from ..kernels.keys import key_range
 from ..kernels.zones import ZoneTable
 from ..records import BY_BAND, Record
 from ..threads import in_threads
+
+if TYPE_CHECKING:  # they bring Dask arrays and xarray, which workers do without
+    from ..engine.run import Run
 
 #: More ties than any band has.
 ALL_TIES = 1 << 62

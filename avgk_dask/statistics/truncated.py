@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from ..arrays import Array, Dtype, Ints
 from ..bands.passes import Pass, SampleGroups
 from ..bands.rows import checked_slabs
-from ..engine.run import Run
 from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
 from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
 from ..records import Counts, Merging, State
-from ..sources.source import Source, Truncation
 from .label_ranks import Risk, edge_pass
+
+if TYPE_CHECKING:  # they bring Dask arrays and xarray, which workers do without
+    from ..engine.run import Run
+    from ..sources.source import Source, Truncation
 
 #: Keys: the highest, and below all of them where there is none.
 HIGHEST = Merging(max, lambda _: NAN_KEY)
