@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pathlib
+import sys
 import time
 import warnings
 import zlib
@@ -102,10 +104,15 @@ def forked():
 
 @pytest.fixture(autouse=True)
 def untouched_scheduler():
-    """Fail the test that meets, or leaves behind, another scheduler than Dask's own choice."""
-    assert dask.config.get("scheduler", None) is None
+    """Fail the test that leaves a scheduler or a client behind, and restore Dask's own choice for the tests that follow."""
     yield
-    assert dask.config.get("scheduler", None) is None
+    scheduler = dask.config.get("scheduler", None)
+    if scheduler is not None:
+        if "distributed" in sys.modules:
+            with contextlib.suppress(ValueError):  # there may be none
+                sys.modules["distributed"].default_client().close(timeout=5)
+        dask.config.set(scheduler=None)
+    assert scheduler is None
 
 
 @pytest.fixture(autouse=True)

@@ -156,7 +156,7 @@ def test_progress__on_a_cluster_lets_go_of_what_is_merged(monkeypatch, capsys):
     lazy = da.from_array(np.random.default_rng(0).random((640, 50)), chunks=(10, 50))
     with (
         dask.config.set({"avgk.task-bytes": 1, "avgk.fan-in": 4}),
-        distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None),
+        distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"),
     ):
         found = avgk.evaluate(lazy, k=[1, 2], progress=True)
     assert found.identical(avgk.evaluate(lazy, k=[1, 2]))

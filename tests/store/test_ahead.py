@@ -278,7 +278,7 @@ def test_reading_ahead__ends_with_a_cancelled_task_of_a_cluster(monkeypatch):
     ENDED.clear()
     source = as_source(watched(together=20, stuck=True, on_all=READING.set))
     with distributed.Client(
-        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None, set_as_default=False
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", set_as_default=False
     ) as client:
         future = client.submit(_read_all, source.reader.band_reader)
         assert READING.wait(PATIENCE)
