@@ -43,6 +43,7 @@ pygments_dark_style = "github-dark"
 html_title = "avgk_dask"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "_extensions" / "scorer.js")
 html_show_sourcelink = html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"top_of_page_buttons": []}
