@@ -1,12 +1,14 @@
-"""Ensembles: NLL, top-K and average-K errors against the number of networks whose probabilities are averaged.
+"""Ensembles: NLL, top-K and average-K errors for an increasing number of averaged networks.
 
-The paper (Figure 9; Figure 21 for other data) averages networks that differ in their initial weights and batches. It finds that
-more of them reduce the NLL and the error, for top-K and average-K alike, and that average-K seems to need fewer models to stabilise.
-Here ten small networks are trained on Fashion-MNIST (with --data) or on scikit-learn's digits; every number is the mean over the
-ensembles of that size, members taken in a circle. The first finding is clear on both: on Fashion-MNIST ten networks cut the mean errors by
-9 % (top-K) and 11 % (average-K). The second depends on how it is asked: 90 % of the improvement is reached with six networks for both rules on Fashion-MNIST, though with three to
-nine networks average-K has had 1 to 3 % points more of its own improvement. On the digits the curves are too noisy to tell (nine against ten). One set of ten networks was
-trained on each; no error bars.
+The paper (Figure 9; Figure 21 for other data) averages networks that differ in their initial weights and
+batches. It finds that more of them reduce the NLL and the error, for top-K and average-K alike, and that
+average-K seems to need fewer models to stabilise. Here ten small networks are trained on Fashion-MNIST (with
+--data) or on scikit-learn's digits; every number is the mean over the ensembles of consecutive members of
+that size, in cyclic order. The first finding is clear on both: on Fashion-MNIST ten networks cut the mean
+errors by 9 % (top-K) and 11 % (average-K). The second depends on the measure. On Fashion-MNIST both rules
+reach 90 % of their improvement with six networks, although with three to nine networks average-K has reached
+1 to 3 percentage points more of its improvement. On the digits the curves are too noisy to decide (nine
+against ten). One set of ten networks was trained on each data set, so there are no error bars.
 
 python examples/04_ensembles.py --data DIR    # DIR/fashion_mnist/fashion_mnist.npz; without it, scikit-learn's digits
 """
@@ -52,12 +54,12 @@ def train(images, labels, seed, n_epochs):
 
 def evaluate_ensembles(members, labels, size):
     """Return the measures of ensembles of a size, each the mean over the members' windows in a circle."""
-    n_members, found = len(members), []
+    n_members, means = len(members), []
     for first in range(n_members if size < n_members else 1):
         scores = avgk.ensemble([members[(first + i) % n_members] for i in range(size)])
         curve = avgk.error_curve(scores, labels)
-        found.append([avgk.losses.nll(scores, labels), curve.mean_top_k_error, curve.mean_average_k_error])
-    return np.mean(np.array(found, float), axis=0)
+        means.append([avgk.losses.nll(scores, labels), curve.mean_top_k_error, curve.mean_average_k_error])
+    return np.mean(np.array(means, float), axis=0)
 
 
 def main(argv=None):
