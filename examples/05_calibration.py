@@ -170,8 +170,8 @@ def main(argv=None):
         json.dumps({"example": NAME, "claims": claims, "numbers": numbers}, indent=1)
     )
     figure, axes = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
-    for name, curve in curves.items():
-        avgk.plot.errors(curve, axes[0], label=name)
+    for name, errors in curves.items():
+        avgk.plot.errors(errors, axes[0], label=name)
     axes[0].set_title(f"{on}: errors after each calibration")
     avgk.plot.temperatures(curve, axes[1]).set_title(f"{on}: temperature, K = {BUDGET}")
     figure.savefig(args.out / f"{NAME}.png", dpi=120)

@@ -243,7 +243,7 @@ def test_questions__have_a_snippet_a_command_and_a_meaning(path):
     text = path.read_text()
     assert re.search(r"^```python", text, re.M)
     assert re.search(r"^\$? ?avgk \w+", text, re.M) or "There is no command" in text
-    assert "**What it means.**" in text or path.stem == "report"  # which explains each part in a table
+    assert "**Meaning.**" in text or path.stem == "report"  # which explains each part in a table
 
 
 def test_search__finds_the_how_to_among_the_first_three_results(site):
@@ -265,7 +265,7 @@ def test_examples__have_a_page_with_picture_numbers_and_code(site, script):
     path = site / "examples" / f"{script.stem}.html"
     page, text = path.read_text(), text_of(path)
     assert re.search(rf'<img alt="[^"]+" src="[^"]*{script.stem}[^"]*\.png"', page)
-    assert "What was measured" in text
+    assert "Measurements" in text
     assert "def main(argv=None)" in text
     claims = json.loads((ROOT / "examples" / "results" / f"{script.stem}.json").read_text())["claims"]
     flat = "".join(text.split())
