@@ -35,7 +35,7 @@ COLUMNS = ("top_2_error", "average_2_error", "straddle_weight", "straddle_magnit
 
 
 def measure(result):
-    """Return our line of Table 1, and what Figures 3 to 7 show at K = 2."""
+    """Return our line of Table 1, and the data of Figures 3 to 7 at K = 2."""
     two = result.sel(k=2)
     straddle = [float(two[name].sel(order=1)) for name in COLUMNS[2:]]
     counts = two.set_size_count.values

@@ -11,7 +11,7 @@ Judged by the labels of CIFAR-10 itself, average-1 makes more errors (0.82 %) th
 is never worse for eta, but it can be for particular labels. (The picture's few sets of ten labels are those
 of the first images, whose zeros are the first ties.)
 
-python examples/02_human_ambiguity.py --data DIR    # DIR/cifar10h/eta.npy and labels.npy; needed
+python examples/02_human_ambiguity.py --data DIR    # DIR/cifar10h/eta.npy and labels.npy; required
 """
 
 import argparse
@@ -31,7 +31,7 @@ VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 
 def main(argv=None):
-    """Evaluate the annotators' probabilities, find where the error ends, draw."""
+    """Evaluate the annotators' probabilities, find the budget at which the error becomes zero, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"
@@ -50,7 +50,7 @@ def main(argv=None):
     result = avgk.evaluate(eta, eta, k=sorted([*whole, *between]))
     at_integers = result.sel(k=list(whole))
     by_label = avgk.evaluate(eta, labels, k=list(whole), straddle=False)
-    saturated = float(avgk.average_set_size_at(eta, 0))  # the paper's G(0): labels an image that anybody named
+    saturated = float(avgk.average_set_size_at(eta, 0))  # the paper's G(0): labels per image with at least one vote
 
     n_positive = int(np.count_nonzero(eta))
     ends = avgk.evaluate(

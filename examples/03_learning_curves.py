@@ -49,7 +49,7 @@ def load_images(data):
 
 def train_and_store(images, labels, test, truth, n_epochs, folder):
     """Train a network; after each epoch, write its scores of the test images into a store. Return the stores' paths."""
-    few = len(images) < 1_000  # then the steps are larger, and taken more often
+    few = len(images) < 1_000  # larger and more steps for few images
     network = MLPClassifier(
         (128,), batch_size=20 if few else 200, learning_rate_init=0.005 if few else 0.001, alpha=1e-3, random_state=0
     )

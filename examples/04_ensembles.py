@@ -43,7 +43,7 @@ def load_images(data):
 
 def train(images, labels, seed, n_epochs):
     """Train one network; the seed draws its initial weights and the order of its batches."""
-    few = len(images) < 1_000  # then the steps are larger, and taken more often
+    few = len(images) < 1_000  # larger and more steps for few images
     network = MLPClassifier(
         (32 if few else 64,), batch_size=20 if few else 100, learning_rate_init=5e-3 if few else 1e-3, random_state=seed
     )
@@ -53,7 +53,7 @@ def train(images, labels, seed, n_epochs):
 
 
 def evaluate_ensembles(members, labels, size):
-    """Return the measures of ensembles of a size, each the mean over the members' windows in a circle."""
+    """Return the measures of ensembles of a size, each the mean over all sequences of consecutive members, in cyclic order."""
     n_members, means = len(members), []
     for first in range(n_members if size < n_members else 1):
         scores = avgk.ensemble([members[(first + i) % n_members] for i in range(size)])
@@ -78,7 +78,7 @@ def main(argv=None):
     rows = np.array([evaluate_ensembles(members, truth, size) for size in range(1, n_models + 1)])
     curves = dict(zip(MEASURES, rows.T, strict=True))
 
-    # With how many networks are 90 % of the improvement from one network to all of them reached, for good?
+    # The number of networks from which on at least 90 % of the total improvement is reached.
     reached = {name: (curve[0] - curve) / (curve[0] - curve[-1]) >= 0.9 for name, curve in curves.items()}
     needed = {name: int(n_models - np.argmin(enough[::-1]) + 1) for name, enough in reached.items()}
     on = "digits" if args.data is None else "Fashion-MNIST"

@@ -60,8 +60,8 @@ def load_images(data):
 
 
 def train(images, labels, n_epochs):
-    """Train a network for longer than is good for its NLL."""
-    few = len(images) < 1_000  # then the steps are larger, and taken more often
+    """Train a network for longer than its NLL decreases."""
+    few = len(images) < 1_000  # larger and more steps for few images
     network = MLPClassifier(
         (32 if few else 64,),
         batch_size=20 if few else 100,
@@ -88,7 +88,7 @@ def calibrate_and_measure(logits, labels, test_logits, truth):
 
 
 def table_claims(on, table):
-    """Return what Table 2 says, as ratios to the line without calibration; a change of less than 5 % is small."""
+    """Return the claims of Table 2, as ratios to the line without calibration; a change of less than 5 % is small."""
     claims = []
     for name in CALIBRATORS:
         ours, paper = (np.divide(lines[name], lines["no calibration"]) for lines in (table, TABLE))
@@ -107,7 +107,7 @@ def table_claims(on, table):
 
 
 def temperature_claims(on, temperature, curve):
-    """Return what Figure 10b and its text say."""
+    """Return the claims of Figure 10b and its text."""
     average, top = curve.average_k_error.values, curve.top_k_error.values
     as_is = float(curve.average_k_error.sel(temperature=1))
     return [
@@ -150,7 +150,7 @@ def main(argv=None):
 
     (images, labels), (held_out, held_out_labels), (test, truth) = load_images(args.data)
     network = train(images, labels, 25 if args.quick else 40)
-    # Log-probabilities are logits: the softmax gives the probabilities back.
+    # Log-probabilities are logits: their softmax is the probabilities.
     logits, test_logits = network.predict_log_proba(held_out), network.predict_log_proba(test)
     table, curves, temperature = calibrate_and_measure(logits, held_out_labels, test_logits, truth)
     steps = np.sort([*np.geomspace(0.25, 4, 5 if args.quick else 17), temperature])

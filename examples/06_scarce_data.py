@@ -43,7 +43,7 @@ def load_images(data):
 
 
 def train(images, labels, n_steps, seed):
-    """Return a network trained for about as many steps whatever the number of images, in five epochs at least."""
+    """Return a network trained for about the same number of steps for any number of images, in at least five epochs."""
     batch = min(100, len(images))
     network = MLPClassifier((128,), batch_size=batch, learning_rate_init=0.002, random_state=seed)
     for _ in range(max(5, n_steps * batch // len(images))):
@@ -52,7 +52,7 @@ def train(images, labels, n_steps, seed):
 
 
 def main(argv=None):
-    """Train on less and less, evaluate, draw."""
+    """Train on fewer and fewer images, evaluate, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"
@@ -72,7 +72,7 @@ def main(argv=None):
     curves, gains, stderrs = {}, {}, {}
     for size in sizes:
         results = []
-        for seed in range(n_repeats):  # other images, another start
+        for seed in range(n_repeats):  # other images and initial weights
             mine = np.random.default_rng(seed).permutation(len(images))[:size]
             network = train(images[mine], labels[mine], 600, seed)
             results.append(avgk.evaluate(network.predict_proba(test), truth, k=range(1, 11), straddle=False))
@@ -82,7 +82,7 @@ def main(argv=None):
         gains[size] = np.mean([one.adaptive_gain.values for one in results], axis=0)
         stderrs[size] = np.mean(
             [one.adaptive_gain_stderr.values for one in results], axis=0
-        )  # of one network: no smaller
+        )  # for one network: the same size
 
     gaps = [curves[size]["top"] - curves[size]["average"] for size in sizes]  # from the most images to the fewest
     relative = [gap / curves[size]["top"] for gap, size in zip(gaps, sizes, strict=True)]

@@ -31,7 +31,7 @@ from sklearn.neural_network import MLPClassifier
 
 import avgk_dask as avgk
 
-#: Classes that are confused with each other. Ten classes do not make groups of three: the tenth is left out there.
+#: Classes that are confused with each other. Ten classes cannot form groups of three, so the tenth is omitted there.
 GROUPINGS = {
     "twos": [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]],
     "threes": [[0, 1, 2], [3, 4, 5], [6, 7, 8]],
@@ -52,7 +52,7 @@ def load_images(data):
 
 
 def confusion_of(groups):
-    """Return the matrix of P(new label | old label): any label of the old one's group, with the same chance."""
+    """Return the matrix of P(new label | old label): all labels of the old one's group, with equal probability."""
     confusion = np.zeros((sum(map(len, groups)),) * 2)
     for group in groups:
         confusion[np.ix_(group, group)] = 1 / len(group)
@@ -60,7 +60,7 @@ def confusion_of(groups):
 
 
 def run(groups, images, labels, test, truth, n_epochs, once):
-    """Train on labels that are drawn once, or anew in each epoch, and evaluate; labels of the test images are probabilities, nothing is drawn."""
+    """Train on labels drawn once, or again in each epoch, and evaluate; the labels of test images are probabilities."""
     confusion = confusion_of(groups)
     n_classes = len(confusion)
     images, labels = images[labels < n_classes], labels[labels < n_classes]
@@ -77,7 +77,9 @@ def run(groups, images, labels, test, truth, n_epochs, once):
         "confusion": confusion,
         "mean_probability": np.array([scores[truth == label].mean(axis=0) for label in range(n_classes)]),
         "network": avgk.evaluate(scores, eta, k=ks, straddle=False),
-        "ideal": avgk.evaluate(eta, eta, k=ks, straddle=False),  # a model that knows the confusion and the old label
+        "ideal": avgk.evaluate(
+            eta, eta, k=ks, straddle=False
+        ),  # the scores of a model that knows the confusion matrix and the old label
     }
 
 

@@ -69,7 +69,7 @@ def share_rising(results):
 
 
 def main(argv=None):
-    """Train on worse and worse images, evaluate, draw."""
+    """Train on images of lower and lower resolution, evaluate, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"

@@ -11,7 +11,7 @@ also decrease in frequency (68 % below 5, 3.6 % above 20, up to 43), but the gai
 probabilities need not give better average-K sets. And average-K is not always better: on ImageNet it makes
 more errors than top-K for a quarter of all K, all of them 520 or more.
 
-python examples/09_large_class_models.py --data DIR    # DIR/imagenet5k and DIR/cifar100_wide_resnet, with logits.npy and labels.npy; needed
+python examples/09_large_class_models.py --data DIR    # DIR/imagenet5k and DIR/cifar100_wide_resnet, with logits.npy and labels.npy; required
 """
 
 import argparse
@@ -30,7 +30,7 @@ VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 #: The paper's numbers for ResNet-152 at K = 5.
 PAPER = {"relative_gain": 0.37, "share_below_5": 0.75, "share_above_20": 0.05, "largest_set": 78}
-#: How near a number must be to agree: the gain and the share below 5 within 0.05, that above 20 within 0.02, the largest set within a factor of 1.5.
+#: Limits for "agrees": the gain and the share below 5 within 0.05, that above 20 within 0.02, the largest set within a factor of 1.5.
 NEAR = {
     "relative_gain": lambda ours, paper: abs(ours - paper) <= 0.05,
     "share_below_5": lambda ours, paper: abs(ours - paper) <= 0.05,
@@ -92,7 +92,7 @@ def main(argv=None):
         for key, paper in PAPER.items():
             ours = numbers[name][key]
             claim = f"{name}: {key.replace('_', ' ')}, average-5 (Figures 15, 16)"
-            # The paper has no CIFAR-100: nothing to agree with.
+            # The paper has no CIFAR-100, so there is no verdict.
             agrees = None if name == "CIFAR-100" else NEAR[key](ours, paper)
             claims.append({"claim": claim, "paper": f"{paper} (ImageNet)", "ours": ours, "agrees": agrees})
         claims.append(

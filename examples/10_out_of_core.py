@@ -8,7 +8,7 @@ which 280 MB were in use before it began. The paper does not mention clusters; t
 bits as on threads. `--quick` uses 24 MB and shows the same at a smaller size.
 
 python examples/10_out_of_core.py                                  # starts two workers of 600 MB and prints their dashboard
-python examples/10_out_of_core.py --scheduler tcp://10.0.0.1:8786  # the same on a cluster; --folder is one that its workers see
+python examples/10_out_of_core.py --scheduler tcp://10.0.0.1:8786  # the same on a cluster; --folder is a folder shared with its workers
 """
 
 import argparse
@@ -37,12 +37,12 @@ def paper_threshold(scores, k):
 
 
 def peak_memory():
-    """Return the most memory this process ever had, in bytes (on Linux)."""
+    """Return the peak memory of this process in bytes (on Linux)."""
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 
 
 def start(scheduler):
-    """Return a client, of the scheduler at an address or of two small workers of its own, and what ends both."""
+    """Return a client, for the scheduler at an address or for two new small workers, and a function that closes both."""
     ending = contextlib.ExitStack()
     if scheduler is None:
         scheduler = ending.enter_context(
@@ -72,9 +72,7 @@ def main(argv=None):
     n_samples, n_classes = (3_000, 1_000) if args.quick else (20_000, 10_000)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         store = f"{folder}/scores.zarr"
-        simulate_store(
-            store, Simulation(n_samples, n_classes, dtype="float64")
-        )  # chunk by chunk, as a ScoreWriter would
+        simulate_store(store, Simulation(n_samples, n_classes, dtype="float64"))  # chunk by chunk, like a ScoreWriter
 
         client, ending = start(args.scheduler)
         with ending:
@@ -87,7 +85,7 @@ def main(argv=None):
             peak = max(client.run(peak_memory).values())
         with dask.config.set(scheduler="threads"):
             again = avgk.evaluate(store, k=range(1, 11))
-            # Some rows that fit into memory, for the paper's own code.
+            # Some rows that fit into memory, for the paper's code.
             few = avgk.open_scores(store).scores[:1_000].values
             ours = avgk.threshold(few, k=range(1, 11)).threshold.values
             task_memory = avgk.info(store)["task_memory"]

@@ -28,14 +28,14 @@ from matplotlib import pyplot as plt
 
 import avgk_dask as avgk
 
-PADDING = -100  # the label of positions after a document's end, as language model toolkits have it
+PADDING = -100  # the usual label of positions after a document's end
 BUDGETS = [1, 2, 5, 10, 20]
 #: Printed for each verdict; a claim that the paper does not make has none.
 VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 
 def simulate_documents(n_documents, n_positions, n_tokens, seed):
-    """Return logits (document, position, token) and labels (document, position) of a model that is too sure.
+    """Return logits (document, position, token) and labels (document, position) of an overconfident model.
 
     Some documents are easy and some are hard: how sharp the true distribution is differs between documents, and between positions.
     The labels are drawn from it; the model knows it up to some noise, and is twice as sure as it should be.
@@ -48,7 +48,7 @@ def simulate_documents(n_documents, n_positions, n_tokens, seed):
     beyond = np.arange(n_positions) >= rng.integers(n_positions // 4, n_positions + 1, n_documents)[:, None]
     labels[beyond] = PADDING
     logits[beyond] = 0
-    logits[beyond, 0] = 50  # after the end the model is certain of the end
+    logits[beyond, 0] = 50  # after its end, the model predicts the end with certainty
     return logits, labels
 
 
@@ -106,7 +106,7 @@ def main(argv=None):
         unclustered = avgk.evaluate(calibrated, k=BUDGETS, ignore_index=PADDING, straddle=False)
         padded = avgk.evaluate(
             calibrated, k=BUDGETS, straddle=False
-        )  # -100 is then a negative label: unlabelled, but there
+        )  # -100 is then a negative label: unlabelled, but counted for thresholds
         moved = {
             name: avgk.transfer(
                 scaling.transform(f"{folder}/old.zarr"),

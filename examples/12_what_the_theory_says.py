@@ -38,13 +38,13 @@ BOUND_COLORS = dict(zip(LOSSES, ("C2", "C4", "C5"), strict=True))
 
 
 def estimate(eta, n_votes):
-    """Return probabilities estimated from votes drawn from eta, and one more vote shared by all classes, so that none is 0."""
+    """Return probabilities estimated from votes drawn from eta, plus one vote shared by all classes, which avoids zeros."""
     votes = np.random.default_rng(n_votes).multinomial(n_votes, eta / eta.sum(axis=1, keepdims=True))
     return (votes + 1 / eta.shape[1]) / (n_votes + 1)
 
 
 def measure_gain(eta):
-    """Return the gain in both forms, its lower bounds, and how they compare, over the budgets."""
+    """Return the gain in both forms, its lower bounds, and their ratios, for all budgets."""
     gain, result = avgk.adaptive_gain(eta, BUDGETS), avgk.evaluate(eta, eta, k=BUDGETS)
     return {
         "gain": gain.adaptive_gain.values.tolist(),
@@ -79,7 +79,7 @@ def measure_regret(eta, votes):
 
 
 def gain_claims(gains):
-    """Return what Propositions 2, 3 and 5 say of all the problems."""
+    """Return the claims of Propositions 2, 3 and 5 for all problems."""
     gain, second, bound, first, overlap = (
         np.array([each[name] for each in gains.values()])
         for name in ("gain", "gain_symmetric", "straddle_bound", "first_order", "supports_overlap")
@@ -113,7 +113,7 @@ def gain_claims(gains):
 
 
 def regret_claims(name, rows):
-    """Return what Theorems 8, 9 and 13 and Proposition 12 say of one problem, estimated better and better."""
+    """Return the claims of Theorems 8, 9 and 13 and Proposition 12 for one problem and increasingly good estimates."""
     distance = np.array([row["distance"] for row in rows])
     top, average = (np.array([row[f"{rule}_k_regret"] for row in rows]) for rule in ("top", "average"))
     claims = [
@@ -138,22 +138,22 @@ def regret_claims(name, rows):
 
 
 def claim(text, paper, ours, at_most):
-    """Return a claim that agrees where the number is at most a limit."""
+    """Return a claim that agrees if the number is at most a limit."""
     return {"claim": text, "paper": paper, "ours": float(ours), "agrees": bool(ours <= at_most)}
 
 
 def draw(problems, gains, regrets):
-    """Draw gains with their bounds, and regrets with theirs, a row for each problem with estimates."""
+    """Draw gains and regrets with their bounds, one row per problem with estimates."""
     figure, axes = plt.subplots(len(regrets), 2, figsize=(10, 3.8 * len(regrets)), layout="constrained", squeeze=False)
     for row, (name, rows) in zip(axes, regrets.items(), strict=True):
         for key, style in {"gain": "o-", "straddle_bound": "s--", "first_order": "^:"}.items():
-            shown = np.array(gains[name][key])  # a zero has no place on a logarithmic axis
+            shown = np.array(gains[name][key])  # a logarithmic axis has no zero
             row[0].plot(BUDGETS, np.where(shown > 0, shown, np.nan), style, label=key.replace("_", " "))
         row[0].set(title=f"{name} ({problems[name].shape[1]} classes)", xlabel="K", xticks=BUDGETS, yscale="log")
         row[0].set_ylabel("difference of errors")
         votes = [each["votes"] for each in rows]
         for key, color in {"top_k_regret": avgk.plot.TOP_K, "average_k_regret": avgk.plot.AVERAGE_K}.items():
-            regret = [each[key][1] or np.nan for each in rows]  # nor has this one
+            regret = [each[key][1] or np.nan for each in rows]  # nor has this axis
             row[1].plot(votes, regret, "o-", color=color, label=f"{key.replace('_', ' ')}, K = 2")
         row[1].plot(votes, [each["distance"] for each in rows], "k-", label="distance")
         for loss in LOSSES:
