@@ -242,8 +242,15 @@ def test_pages__name_existing_commands_and_options():
 def test_questions__have_a_snippet_a_command_and_a_meaning(path):
     text = path.read_text()
     assert re.search(r"^```python", text, re.M)
-    assert re.search(r"^\$? ?avgk \w+", text, re.M) or "There is no command" in text
+    assert re.search(r"^\$? ?avgk \w+", text, re.M) or "There is no command" in " ".join(text.split())
     assert "**Meaning.**" in text or path.stem == "report"  # which explains each part in a table
+
+
+def test_sidebar__has_each_how_to_once_below_a_caption():
+    text = (DOCS / "index.md").read_text()
+    groups = re.findall(r"^```{toctree}\n:hidden:\n:caption: [^\n]+\n\n(.*?)```", text, re.M | re.S)
+    listed = [name for group in groups for name in group.split() if name.startswith("howto/")]
+    assert sorted(listed) == sorted(f"howto/{path.stem}" for path in (DOCS / "howto").glob("*.md"))
 
 
 def test_search__finds_the_how_to_among_the_first_three_results(site):
