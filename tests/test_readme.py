@@ -1,4 +1,4 @@
-"""The code of the README and the examples runs, and links have targets. Code of the site runs when it is built."""
+"""The examples in the README run, and its links lead to existing files. Pages of the site run when the site is built."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_site__conformal_table_is_the_output_of_the_command(data, tmp_path, monk
     assert (done.exit_code, in_one_line(done.output) in in_one_line(page)) == (0, True)
 
 
-# Examples with a number reproduce the paper; tests/examples runs them.
+# Examples with a number reproduce the paper and run in tests/examples.
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("evaluate_*.py")), ids=lambda p: p.name)
 def test_examples__run(example, capsys):
     runpy.run_path(str(example), run_name="__main__")
