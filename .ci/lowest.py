@@ -11,10 +11,10 @@ bounds: dict[str, str] = {}
 for requirement in declared:
     if requirement.startswith(f"{project['name']}["):
         continue
-    found = re.fullmatch(r"([\w.-]+)(?:\[[\w,.-]+\])?>=([\w.]+)", requirement)
-    if not found:
+    match = re.fullmatch(r"([\w.-]+)(?:\[[\w,.-]+\])?>=([\w.]+)", requirement)
+    if not match:
         raise SystemExit(f"pyproject.toml: a library must be declared as name>=version; got {requirement!r}")
-    name, bound = found.groups()
+    name, bound = match.groups()
     if bounds.setdefault(name, bound) != bound:
         raise SystemExit(f"pyproject.toml: {name} must have one lower bound; got {bounds[name]} and {bound}")
 print("\n".join(f"{name}=={bound}" for name, bound in bounds.items()))

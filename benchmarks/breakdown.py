@@ -1,11 +1,11 @@
-"""Where the time of evaluate goes: opening, pilot, reading, checking, decoding, kernels, merging, read-out.
+"""Measure the parts of evaluate: opening, pilot, reading, checking, decoding, kernels, merging, read-out.
 
     python benchmarks/breakdown.py [--samples 200000] [--classes 1000] [--repeat 3] [--folder FOLDER] [--only WORD]
 
-One thing is changed at a time: the codec, the classes (with as many scores in all), the dtype, the budgets,
-straddle, and who computes. The parts are measured on one thread, where they do not overlap, each in
-milliseconds for a hundred million scores; the last columns are the times of two threads, of two worker
-processes and of a bare read by two threads, in the same unit. ``--only`` takes the rows that hold a word.
+Each row changes one setting: the codec, the classes (for the same number of scores), the dtype, the budgets or
+straddle. The parts are measured on one thread, on which they do not overlap, in milliseconds per hundred million
+scores. The last columns are the times of two threads, of two worker processes and of a bare read by two threads, in
+the same unit. ``--only`` selects the rows whose name contains a word.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from avgk_dask.records import State
 from avgk_dask.store.read import direct
 from avgk_dask.store.read.checked import CheckedStore
 
-#: The parts of a run: where the function that does it is looked up, and its name. Inner ones come first.
+#: For each part of a run, the owner of its function and the function's name. Inner ones come first.
 PARTS = {
     "read": (direct, "_read_file"),
     "check": (CheckedStore, "problem"),
@@ -62,7 +62,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Case:
-    """What is evaluated."""
+    """The store and the options of one row."""
 
     name: str
     codec: str = "blosc"
@@ -85,7 +85,7 @@ CASES = [
 
 
 class Clock:
-    """Adds up the time spent in functions, each without what other timed ones take inside it."""
+    """Adds up the time spent in functions, without that of other timed functions called inside."""
 
     def __init__(self) -> None:
         self.times: dict[str, float] = dict.fromkeys(PARTS, 0.0)
@@ -120,7 +120,7 @@ class Clock:
 
 
 def parts_of(path: pathlib.Path, options: dict[str, Any], repeat: int) -> tuple[dict[str, float], float]:
-    """Give the time of each part on one thread, in the fastest of some runs, and the page faults of that."""
+    """Return the time of each part on one thread, and the page faults, of the fastest run."""
     best: tuple[float, dict[str, float], int] = (float("inf"), {}, 0)
     for _ in range(repeat):
         clock, faults = Clock(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -129,7 +129,7 @@ def parts_of(path: pathlib.Path, options: dict[str, Any], repeat: int) -> tuple[
             avgk.evaluate(path, **options)
             seconds = time.perf_counter() - start
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-        best = min(best, (seconds, clock.times, faults), key=lambda found: found[0])
+        best = min(best, (seconds, clock.times, faults), key=lambda run: run[0])
     seconds, times, faults = best
     times["kernel"] += times.pop("kernel, events")
     times["scheduler and rest"] = seconds - sum(times.values())
@@ -137,7 +137,7 @@ def parts_of(path: pathlib.Path, options: dict[str, Any], repeat: int) -> tuple[
 
 
 def measure(case: Case, samples: int, folder: pathlib.Path, repeat: int, client: Any) -> list[Any]:
-    """Give the row of a case."""
+    """Return the row of a case."""
     path = make_store(folder, case.codec, samples, case.classes, case.dtype)
     options: dict[str, Any] = {"k": range(1, min(case.k, case.classes) + 1), "straddle": case.straddle}
     unit = 1e-3 * samples * case.classes / 1e8
@@ -157,18 +157,18 @@ def main() -> None:
 
     options = parser(__doc__)
     options.set_defaults(repeat=3)
-    options.add_argument("--only", default="", help="take the rows that hold this word")
+    options.add_argument("--only", default="", help="select the rows whose name contains this word")
     arguments = options.parse_args()
-    found = []
+    rows = []
     with workplace(arguments.folder) as folder:
         address = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
         with Client(**address, set_as_default=False) as client:
             for case in CASES:
                 if arguments.only in case.name:
                     samples = max(1, arguments.samples * arguments.classes // case.classes)
-                    found.append(measure(case, samples, folder, arguments.repeat, client))
-                    print(*found[-1], file=sys.stderr, flush=True)
-    print(markdown(("", *COLUMNS, "page faults", "two threads", "two processes", "bare read"), found))
+                    rows.append(measure(case, samples, folder, arguments.repeat, client))
+                    print(*rows[-1], file=sys.stderr, flush=True)
+    print(markdown(("", *COLUMNS, "page faults", "two threads", "two processes", "bare read"), rows))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What losses of logits and fits of calibrators cost, in bare reads of the same store.
+"""Measure losses of logits and fits of calibrators, in bare reads of the same store.
 
     python benchmarks/calibrating.py [--samples 200000] [--classes 1000] [--repeat 5] [--folder FOLDER]
 
-A bare read reads every chunk once with zarr, in Dask's threads, and keeps nothing. Two threads; by the clock, and by the
-seconds of all cores, which other work on the machine disturbs less.
+A bare read reads every chunk once with zarr, in two threads of Dask, and keeps nothing. Times are wall-clock seconds and the
+CPU seconds of all cores, which other load on the machine affects less.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import avgk_dask as avgk
 
 
 def measured(function, repeat: int) -> tuple[float, float]:
-    """Give the least seconds by the clock, and of all cores."""
-    found = []
+    """Return the least wall-clock seconds and the least CPU seconds of all cores."""
+    times = []
     for _ in range(repeat):
         clock, cores = time.perf_counter(), time.process_time()
         function()
-        found.append((time.perf_counter() - clock, time.process_time() - cores))
-    return min(one[0] for one in found), min(one[1] for one in found)
+        times.append((time.perf_counter() - clock, time.process_time() - cores))
+    return min(one[0] for one in times), min(one[1] for one in times)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""What a checkpoint costs, and what it saves.
+"""Measure the cost of a checkpoint, and the time it saves.
 
     python benchmarks/checkpoints.py [--samples 200000] [--stores STORE ...] [--straddle] [--repeat 5] [--folder FOLDER]
 
-Measured by turns, on two threads: ``evaluate`` (k = 1..10) without a checkpoint, with a new one, and with a finished one.
-Results are checked equal first. ``--stores`` takes stores that are there, such as those of ``trillion.py``.
+Measured alternately, on two threads: ``evaluate`` (k = 1..10) without a checkpoint, with a new one, and with a finished one.
+Results are first checked for equality. ``--stores`` takes existing stores, such as those of ``trillion.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import avgk_dask as avgk
 
 
 def measure(path: pathlib.Path, place: pathlib.Path, straddle: bool, repeat: int) -> list[Any]:
-    """Give a row of the table: one store. Each new checkpoint has a folder of its own, and all are removed at the end."""
+    """Return a row of the table, for one store. Each new checkpoint has its own folder, and all are removed at the end."""
     number = itertools.count()
 
     def evaluate(checkpoint: pathlib.Path | None = None) -> Any:
@@ -29,8 +29,8 @@ def measure(path: pathlib.Path, place: pathlib.Path, straddle: bool, repeat: int
         return evaluate(place / str(next(number)))
 
     expected = evaluate()
-    for found in (anew(), evaluate(place / "0")):
-        assert found.drop_attrs().identical(expected.drop_attrs())
+    for result in (anew(), evaluate(place / "0")):
+        assert result.drop_attrs().identical(expected.drop_attrs())
     size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     best = best_of({"plain": evaluate, "new": anew, "finished": lambda: evaluate(place / "0")}, repeat)
     shutil.rmtree(place)
@@ -45,7 +45,7 @@ def main() -> None:
     chosen = options.parse_args()
     with workplace(chosen.folder) as folder:
         stores = chosen.stores or [make_store(folder, "blosc", chosen.samples, chosen.classes)]
-        rows = [measure(path, folder / "found", chosen.straddle, chosen.repeat) for path in stores]
+        rows = [measure(path, folder / "checkpoints", chosen.straddle, chosen.repeat) for path in stores]
         header = ["store", "without (s)", "new checkpoint (s)", "finished one (s)", "new / without", "MB kept"]
         print(markdown(header, rows))
 

@@ -1,12 +1,11 @@
-"""A far store against the same requests without us: how well waiting and bandwidth are hidden.
+"""Compare evaluate of a remote store with plain requests: is the latency hidden, and the bandwidth used?
 
     python benchmarks/far_store.py [--latency 80] [--bandwidth 60] [--megabytes 600] [--repeat 2] [--folder FOLDER]
 
-A server of our own, in a process of its own on this machine, sends the first byte of each answer after the latency (ms)
-and each answer no faster than the bandwidth (MB/s). Scores lie there in chunks of 1 MB, chunks of 10 MB and shards of
-100 MB. Measured by turns: plain GETs of all chunks, 32 in flight; ``evaluate`` on two threads; what of that is opening (metadata
-and labels, one request after the other); and ``evaluate`` of the same files from the local disk, which is what there is to
-compute. Results are checked equal first.
+A local server in its own process sends the first byte of each response after the latency (ms), and each response at most at the
+bandwidth (MB/s). Scores are in chunks of 1 MB, chunks of 10 MB and shards of 100 MB. Measured alternately: plain GETs of all
+chunks, 32 in flight; ``evaluate`` on two threads; the part of it for opening (metadata and labels, one request after the other);
+and ``evaluate`` of the same files from the local disk, as the cost of computing. Results are first checked for equality.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.testing import Simulation
 
 CLASSES = 1_000
-#: Of each layout: rows of a chunk, and of a shard.
+#: For each layout, the rows of a chunk and of a shard.
 LAYOUTS = {"chunks of 1 MB": (250, None), "chunks of 10 MB": (2_500, None), "shards of 100 MB": (2_500, 25_000)}
-#: Plain requests in flight, and bytes that are sent in one go.
+#: Plain requests in flight, and bytes sent at once.
 _IN_FLIGHT, _PIECE = 32, 1 << 18
 
 
@@ -44,7 +43,7 @@ async def answer(reader: Any, writer: Any, folder: pathlib.Path, latency: float,
     while request := await _request(reader):
         method, path, part = request
         start = time.perf_counter() + latency
-        head, body = _found(folder / path, part)
+        head, body = _respond(folder / path, part)
         await _until(start)
         writer.write(head)
         for first in range(0, len(body) if method == "GET" else 0, _PIECE):
@@ -52,13 +51,13 @@ async def answer(reader: Any, writer: Any, folder: pathlib.Path, latency: float,
             writer.write(body[first : first + _PIECE])
             try:
                 await writer.drain()
-            except ConnectionError:  # the client wants no more of it
+            except ConnectionError:  # the client closed the connection
                 return
     writer.close()
 
 
 async def _request(reader: Any) -> tuple[str, str, tuple[int, int] | None] | None:
-    """Give the next request's method, path and range; None where the connection ends."""
+    """Return the next request's method, path and range, or None if the connection has ended."""
     try:
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -68,8 +67,8 @@ async def _request(reader: Any) -> tuple[str, str, tuple[int, int] | None] | Non
     return method, path.strip("/"), None if wanted is None else (int(wanted[1]), int(wanted[2]) + 1)
 
 
-def _found(path: pathlib.Path, part: tuple[int, int] | None) -> tuple[bytes, memoryview]:
-    """Give the head and the body of an answer."""
+def _respond(path: pathlib.Path, part: tuple[int, int] | None) -> tuple[bytes, memoryview]:
+    """Return the head and the body of a response."""
     if not path.is_file():
         return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", memoryview(b"")
     size = path.stat().st_size
@@ -88,7 +87,7 @@ async def _until(moment: float) -> None:
 
 
 async def serve(folder: pathlib.Path, latency: float, bandwidth: float) -> None:
-    """Serve a folder for ever; the first line of output is the port."""
+    """Serve a folder until killed; the first line of output is the port."""
     server = await asyncio.start_server(lambda r, w: answer(r, w, folder, latency, bandwidth), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
@@ -96,7 +95,7 @@ async def serve(folder: pathlib.Path, latency: float, bandwidth: float) -> None:
 
 @contextmanager
 def served(folder: pathlib.Path, latency: float, bandwidth: float) -> Iterator[int]:
-    """Serve a folder from another process; give the port."""
+    """Serve a folder from another process; yield the port."""
     options = ["--serve", str(folder), "--latency", str(latency), "--bandwidth", str(bandwidth)]
     with subprocess.Popen([sys.executable, __file__, *options], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -107,7 +106,7 @@ def served(folder: pathlib.Path, latency: float, bandwidth: float) -> Iterator[i
 
 
 def write(path: pathlib.Path, samples: int, rows: int, shard: int | None) -> None:
-    """Write simulated scores with zarr, unless they are there; the same few rows again and again, shifted."""
+    """Write simulated scores with zarr, unless they exist: the same few rows repeatedly, shifted."""
     if (path / "done").exists():
         return
     group = zarr.open_group(path, mode="w")
@@ -123,7 +122,7 @@ def write(path: pathlib.Path, samples: int, rows: int, shard: int | None) -> Non
 
 
 def plain_gets(port: int, paths: list[str]) -> int:
-    """Get all of some paths, so many at a time; give their bytes."""
+    """Request all paths, a fixed number at a time; return their bytes."""
     waiting, sizes, buffers = iter(paths), [], threading.Lock()
 
     def work() -> None:
@@ -148,7 +147,7 @@ def plain_gets(port: int, paths: list[str]) -> int:
 
 
 def measure(folder: pathlib.Path, port: int, name: str, repeat: int) -> list[Any]:
-    """Give a row of the table: one layout."""
+    """Return a row of the table, for one layout."""
     path = folder / name
     chunks = [str(p.relative_to(folder)) for p in sorted((path / "scores" / "c").rglob("*")) if p.is_file()]
     n_bytes = sum((folder / chunk).stat().st_size for chunk in chunks)
@@ -167,7 +166,7 @@ def measure(folder: pathlib.Path, port: int, name: str, repeat: int) -> list[Any
     )
     floor = best["gets"] + best["near"]
     ratios = best["far"] / best["gets"], best["far"] / floor, (best["far"] - best["open"]) / floor
-    times = [f"{best[what]:.2f}" for what in ("gets", "far", "open", "near")]
+    times = [f"{best[name]:.2f}" for name in ("gets", "far", "open", "near")]
     return [name, len(chunks), f"{n_bytes / 1e6:.0f}", *times, *(f"{ratio:.2f}" for ratio in ratios)]
 
 

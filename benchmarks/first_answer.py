@@ -1,9 +1,9 @@
-"""How long the first answer takes: in Python and on the command line, small and large, cold and warm.
+"""Measure the time to the first answer: in Python and on the command line, small and large, cold and warm.
 
     python benchmarks/first_answer.py [--samples 250000] [--classes 1000] [--repeat 3]
 
-Each time is that of a process of its own, from its start to its end: seconds, and CPU seconds. Cold ones begin with an empty
-cache of compiled kernels, warm ones with that of the cold one; the last rows are a second dtype in the cache of the first.
+Each time is that of a separate process from start to end: seconds, and CPU seconds. Cold processes start with an empty cache of
+compiled kernels, warm ones with the cache of the cold one; the last rows are a second dtype in the cache of the first.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def simulated(path, samples, classes, dtype="float32"):
 
 
 def row(name, command, cache, repeat):
-    """Return the row of a command: its first run in a cache, and the fastest of the later ones."""
+    """Return the row of a command: its first run with an empty cache, and the fastest of the later ones."""
     cold = seconds(command, cache)
-    warm = [min(found) for found in zip(*(seconds(command, cache) for _ in range(repeat)), strict=True)]
+    warm = [min(runs) for runs in zip(*(seconds(command, cache) for _ in range(repeat)), strict=True)]
     return [name, *(f"{value:.1f}" for value in (*cold, *warm))]
 
 

@@ -1,10 +1,10 @@
-"""A store as language models give it: logits of (document, position, token) in float16, cut along the tokens, with padding.
+"""Evaluate a store of a language model: logits of (document, position, token) in float16, chunked along the tokens, with padding.
 
     python benchmarks/language_model.py [--documents 40] [--positions 512] [--tokens 50257] [--together 1] [--folder FOLDER]
 
-Evaluates the softmax of it without the padding, on two threads and in a process of its own, and compares thresholds, counts and
-errors with the definition, which SciPy computes document by document. Prints the reads and the peak of memory. ``--together``
-is the number of documents in a chunk.
+Evaluates its softmax without the padding, on two threads and in its own process, and compares thresholds, counts and errors with
+the definition, which SciPy computes document by document. Prints the reads and the peak memory. ``--together`` is the number of
+documents per chunk.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from measuring import workplace
 from scipy import special
 
 BUDGETS = [1, 2.5, 5, 10]
-#: Scores of each row that the definition looks at: more than any set holds.
+#: Scores of each row that the definition uses: more than any set contains.
 N_TOP = 200
 
 
 def document(number: int, n_positions: int, n_tokens: int) -> tuple[Any, Any]:
-    """Return the logits and labels of a document; positions behind its end are padding."""
+    """Return the logits and labels of a document; positions after its end are padding."""
     rng = np.random.default_rng(number)
     frequent = -np.log(np.arange(1, n_tokens + 1))
     sharpness = rng.uniform(0.5, 3, (n_positions, 1))
@@ -70,20 +70,20 @@ from zarr.storage import LocalStore
 dask.config.set(scheduler="threads", num_workers=2)
 path, k = json.loads(sys.argv[1])
 started = time.perf_counter()
-found = avgk.evaluate(avgk.softmax(path), k=k, ignore_index=-100)
+result = avgk.evaluate(avgk.softmax(path), k=k, ignore_index=-100)
 seconds = time.perf_counter() - started
 peak = 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 names = ("threshold", "n_above", "n_ties", "n_kept", "average_k_error", "top_k_error")
 counting = CountingStore(LocalStore(path))
 avgk.threshold(avgk.softmax(counting), 2, ignore_index=-100)
 reads = [n for key, n in counting.chunk_reads().items() if key.startswith("scores")]
-print(json.dumps({"seconds": seconds, "peak": peak, "n": found.attrs["n_samples"], "reads": sum(reads) / len(reads),
-                  **{name: found[name].values.tolist() for name in names}}))
+print(json.dumps({"seconds": seconds, "peak": peak, "n": result.attrs["n_samples"], "reads": sum(reads) / len(reads),
+                  **{name: result[name].values.tolist() for name in names}}))
 """
 
 
 def definition(options: Any) -> dict[str, Any]:
-    """Compute the same by the definition, document by document."""
+    """Compute the same from the definition, document by document."""
     tops, ranks, hits = [], [], []
     for number in range(options.documents):
         logits, labels = document(number, options.positions, options.tokens)
@@ -121,17 +121,17 @@ def main() -> None:
         started = time.perf_counter()
         command = [sys.executable, "-c", MEASURED, json.dumps([str(path), BUDGETS])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        result = json.loads(done.stdout.splitlines()[-1])
         expected = definition(arguments)
         for name in ("n", "threshold", "n_above", "n_ties"):
-            assert found[name] == expected[name], name
-        for k, ours, theirs in zip(BUDGETS, found["top_k_error"], expected["top_k_error"], strict=True):
+            assert result[name] == expected[name], name
+        for k, ours, theirs in zip(BUDGETS, result["top_k_error"], expected["top_k_error"], strict=True):
             assert theirs is None or ours == theirs, k
         for i in range(len(BUDGETS)):
-            assert expected["error_with_ties"][i] <= found["average_k_error"][i] <= expected["error_above"][i]
+            assert expected["error_with_ties"][i] <= result["average_k_error"][i] <= expected["error_above"][i]
         print(
-            f"{found['n']:,} positions x {arguments.tokens:,} tokens: {found['seconds']:.1f} s, "
-            f"{found['reads']:.2f} reads of a chunk, peak {found['peak'] / 1e6:.0f} MB; as the definition says "
+            f"{result['n']:,} positions x {arguments.tokens:,} tokens: {result['seconds']:.1f} s, "
+            f"{result['reads']:.2f} reads of a chunk, peak {result['peak'] / 1e6:.0f} MB; equal to the definition "
             f"({time.perf_counter() - started:.0f} s)"
         )
 

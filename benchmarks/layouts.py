@@ -1,9 +1,8 @@
-"""A bare read of the layout that ScoreWriter writes against one of Zarr's own default, and what the checks cost.
+"""Compare bare reads of the layouts of ScoreWriter and of zarr's default, and measure the cost of the checks.
 
     python benchmarks/layouts.py [--samples 200000] [--classes 1000] [--repeat 5] [--folder FOLDER]
 
-A bare read reads every chunk once with zarr, in Dask's threads, and keeps nothing: along rows of chunks, and
-where these are cut along the classes chunk by chunk. All values are checked equal first.
+A bare read reads every chunk once with zarr, in Dask's threads, and keeps nothing. All values are first checked for equality.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ def run(folder: pathlib.Path, repeat: int) -> None:
     print(
         f"zarr default / ours as evaluate reads         = {best['zarr default'] / best['ours, as evaluate reads']:.2f}"
     )
-    for name, what, other in (
+    for name, checked, unchecked in (
         ("evaluate", "evaluate", "evaluate without checks"),
         ("reading alone", "ours, as evaluate reads", "the same without checks"),
     ):
-        print(f"what the checks add to {name:22} = {best[what] / best[other] - 1:+.1%}")
+        print(f"cost of the checks in {name:24} = {best[checked] / best[unchecked] - 1:+.1%}")
 
 
 if __name__ == "__main__":

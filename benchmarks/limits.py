@@ -1,9 +1,9 @@
-"""The limits that evaluate must keep, as ratios measured in one run, results checked first.
+"""Check the limits of evaluate, as ratios measured in one run; results are checked first.
 
     python benchmarks/limits.py [--samples 200000] [--classes 1000] [--repeat 5] [--folder FOLDER] [--only PART]
 
-Best of the repeats, which take turns, on two threads. Takes some five minutes, 10 GB of disk and 5 GB of memory; rows are
-shown as they come on stderr, the table is printed at the end. ``!`` marks a limit that was not kept.
+Best of the repeats, which alternate, on two threads. Takes some five minutes, 10 GB of disk and 5 GB of memory. Rows go to
+stderr as they are measured, the table is printed at the end. ``!`` marks a limit that was not kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import avgk_dask as avgk
 Row = tuple[str, float, float | None]
 #: Bytes of the chunks whose memory is measured.
 _CHUNKS = (40_000_000, 160_000_000)
-#: What a process takes before it has read anything.
+#: Memory of a process before it has read anything, in MB.
 _PROCESS = 200
 
 
@@ -48,7 +48,7 @@ def topk_threshold(array: Any, budget: int) -> float:
 
 
 def listing(scores: Any, k: int) -> Any:
-    """Give the sets as the paper's listing does."""
+    """Return the sets of the paper's listing."""
     threshold = np.quantile(scores, q=1 - k / scores.shape[1], method="lower")
     sets = scores > threshold
     missing = scores.shape[0] * k - np.sum(sets)
@@ -82,14 +82,14 @@ def reading(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def logits(options: Any, folder: pathlib.Path) -> Iterator[Row]:
-    """Measure what a softmax costs more than the scores as they are, and a fit of the temperature, in bare reads."""
+    """Measure a softmax in addition to plain scores, and a fit of the temperature, in bare reads."""
     path = make_store(folder, "blosc", options.samples, options.classes)
     scores = scores_of(path)
     head = scores[:2_000].astype(np.float64)
     exponentials = np.exp(head - head.max(1, keepdims=True))
     expected = exponentials / exponentials.sum(1, keepdims=True)
-    found = np.asarray(avgk.softmax(scores).to_dask()[:2_000])
-    assert np.all(np.abs(found - expected) <= np.spacing(expected.astype(np.float32)))
+    actual = np.asarray(avgk.softmax(scores).to_dask()[:2_000])
+    assert np.all(np.abs(actual - expected) <= np.spacing(expected.astype(np.float32)))
     best = best_of(
         {
             "read": lambda: bare_read(scores),
@@ -114,7 +114,7 @@ def logits(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def decisions(options: Any, folder: pathlib.Path) -> Iterator[Row]:
-    """Measure breakdowns and comparisons against bare reads of what they read."""
+    """Measure breakdowns and comparisons against bare reads of the same stores."""
     path = make_store(folder, "blosc", options.samples, options.classes)
     scores, ks = scores_of(path), range(1, 11)
     clusters = np.arange(options.samples) // 10
@@ -135,8 +135,8 @@ def decisions(options: Any, folder: pathlib.Path) -> Iterator[Row]:
     )
     yield f"breakdown(k=1..10, by class) / bare read, C = {options.classes}", best["breakdown"] / best["read"], 1.3
     reads = avgk.breakdown(path, k=ks, thresholds="own").attrs["reads"]
-    what = f"breakdown(k=1..10, by class, own thresholds), {reads} read{'s' * (reads > 1)} / bare read, C = {options.classes}"
-    yield what, best["own"] / best["read"], None
+    name = f"breakdown(k=1..10, by class, own thresholds), {reads} read{'s' * (reads > 1)} / bare read, C = {options.classes}"
+    yield name, best["own"] / best["read"], None
     yield "evaluate(k=1..10) with clusters of 10 / without", best["clusters"] / best["plain"], None
     yield "compare of two models / two bare reads", best["compare"] / (2 * best["read"]), None
 
@@ -169,7 +169,7 @@ def budgets(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def sizes(options: Any, folder: pathlib.Path) -> Iterator[Row]:
-    """Measure wide rows against ordinary ones, and many rows against few: as many scores as there are otherwise."""
+    """Measure wide rows against ordinary ones with the same number of scores, and four times the rows."""
     n = options.samples * options.classes
     ordinary = make_store(folder, "blosc", options.samples, options.classes)
     wide = make_store(folder, "blosc", n // 200_000, 200_000)
@@ -184,7 +184,7 @@ def sizes(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def memory(options: Any, folder: pathlib.Path) -> Iterator[Row]:
-    """Measure the memory of workers of one thread, and of one process of two threads, against the bytes of a chunk."""
+    """Measure the memory of workers with one thread, and of one process with two threads, relative to the bytes of a chunk."""
     for n_bytes in _CHUNKS:
         for codec in CODECS:
             path = make_store(folder, codec, options.samples, options.classes, chunk_bytes=n_bytes)
@@ -195,7 +195,7 @@ def memory(options: Any, folder: pathlib.Path) -> Iterator[Row]:
 
 
 def measure_memory(path: str) -> None:
-    """Evaluate on two workers and in this process, and print what that took."""
+    """Evaluate on two workers and in this process, and print the peak memory of both."""
     from distributed import Client
 
     with Client(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as client:
@@ -219,7 +219,7 @@ PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--only", choices=[part.__name__ for part in PARTS], help="take one part of the table")
+    options.add_argument("--only", choices=[part.__name__ for part in PARTS], help="measure one part of the table")
     options.add_argument("--memory-of", help=argparse.SUPPRESS)
     arguments = options.parse_args()
     if arguments.memory_of:
@@ -233,7 +233,7 @@ def main() -> None:
                     mark = " !" if limit is not None and ratio > limit else ""
                     rows.append((name, (f"{ratio:.2f}" if ratio > 0.1 else f"{ratio:.4f}") + mark, limit or ""))
                     print(*rows[-1], sep="   ", file=sys.stderr, flush=True)
-    print(markdown(("what", "ratio", "at most"), rows))
+    print(markdown(("measurement", "ratio", "limit"), rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: stores to read, the bare read they are measured against, and timing by turns."""
+"""Shared by the benchmarks: stores, the bare read as a reference, and alternating timing."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _STEP = 5_000_000
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Give the options all benchmarks have."""
+    """Return a parser with the options of all benchmarks."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--samples", type=int, default=200_000, help="samples of the simulated store")
     options.add_argument("--classes", type=int, default=1_000, help="classes of the simulated store")
-    options.add_argument("--repeat", type=int, default=5, help="runs of each, of which the best counts")
+    options.add_argument("--repeat", type=int, default=5, help="runs of each; the best counts")
     options.add_argument("--folder", type=pathlib.Path, help="keep the stores here and use them again")
     return options
 
 
 @contextlib.contextmanager
 def workplace(folder: pathlib.Path | None) -> Iterator[pathlib.Path]:
-    """Give the folder for the stores, and compute on two threads."""
+    """Yield the folder for the stores, and compute on two threads."""
     with tempfile.TemporaryDirectory() as temporary, dask.config.set(scheduler="threads", num_workers=2):
         place = folder or pathlib.Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def make_store(
     dtype: str = "float32",
     chunk_bytes: int = 10_000_000,
 ) -> pathlib.Path:
-    """Write simulated scores and labels with zarr alone, in chunks of whole rows, unless they are there."""
+    """Write simulated scores and labels with zarr alone, in chunks of whole rows, unless they exist."""
     rows = max(1, chunk_bytes // (classes * np.dtype(dtype).itemsize))
     path = folder / f"{codec}-{samples}x{classes}-{dtype}-{rows}.zarr"
     if (path / "done").exists():
@@ -65,18 +65,18 @@ def make_store(
     scores = group.create_array("scores", compressors={"blosc": blosc, "raw": None, "zstd": "auto"}[codec], **options)
     labels = group.create_array("labels", shape=(samples,), dtype="int64", chunks=(samples,))
     spec = Simulation(samples, classes, dtype=dtype)
-    found = np.empty(samples, np.int64)
+    label_values = np.empty(samples, np.int64)
     step = max(1, _STEP // (classes * rows)) * rows
     for first in range(0, samples, step):
         last = min(first + step, samples)
-        scores[first:last], found[first:last], _ = spec.rows(first, last)
-    labels[:] = found
+        scores[first:last], label_values[first:last], _ = spec.rows(first, last)
+    labels[:] = label_values
     (path / "done").touch()
     return path
 
 
 def make_logits(folder: pathlib.Path, samples: int, classes: int) -> pathlib.Path:
-    """Write logits of a model that is too sure of itself, with labels that follow the true probabilities, unless they are there."""
+    """Write logits of an overconfident model, with labels drawn from the true probabilities, unless they exist."""
     path = folder / f"logits-{samples}x{classes}.zarr"
     if not path.exists():
         spec = Simulation(samples, classes, dtype="float64")
@@ -89,7 +89,7 @@ def make_logits(folder: pathlib.Path, samples: int, classes: int) -> pathlib.Pat
 
 
 def scores_of(path: pathlib.Path) -> Any:
-    """Give the stored scores as zarr opens them."""
+    """Return the scores as a Zarr array."""
     return zarr.open_group(path, mode="r")["scores"]
 
 
@@ -102,7 +102,7 @@ def bare_read(array: Any) -> int:
 
 
 def own_read(path: pathlib.Path) -> int:
-    """Read every chunk once the way evaluate does, for local files without zarr, and keep nothing."""
+    """Read every chunk once like evaluate, for local files without zarr, and keep nothing."""
     source = as_source(path)
     read = dask.delayed(
         lambda band: sum(len(slab) for slabs in source.reader.band_reader.read_bands([band]) for slab in slabs)
@@ -111,7 +111,7 @@ def own_read(path: pathlib.Path) -> int:
 
 
 def best_of(functions: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
-    """Time the functions in turns; give the best time of each."""
+    """Time the functions alternately; return the best time of each."""
     best = dict.fromkeys(functions, float("inf"))
     for _ in range(repeat):
         for name, function in functions.items():
@@ -132,7 +132,7 @@ def check_thresholds(path: pathlib.Path, result: Any) -> None:
 
 
 def in_own_process(script: str, *arguments: object) -> dict[str, Any]:
-    """Run a script of this folder; give what it prints as JSON in its last line."""
+    """Run a script of this folder; return the JSON in its last line of output."""
     command = [sys.executable, str(pathlib.Path(__file__).with_name(script)), *map(str, arguments)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -140,12 +140,12 @@ def in_own_process(script: str, *arguments: object) -> dict[str, Any]:
 
 
 def peak_memory() -> float:
-    """Give the most memory this process ever held, in MB (its own: ``getrusage`` counts what the parent held at the fork)."""
+    """Return the peak memory of this process in MB (``getrusage`` would include the parent's memory at the fork)."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Give a table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

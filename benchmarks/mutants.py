@@ -1,12 +1,11 @@
-"""Change the package in one place at a time, and print which changes no test notices.
+"""Change the package in one place at a time, and print the changes that no test detects.
 
     python -m pytest -n 2 --cov --cov-context=test        # records which test runs which line
     python benchmarks/mutants.py --count 40 --seed 0
 
-The mutants are drawn at random, equally many from each area: another comparison, one more or one less, "and" for "or",
-the lower for the higher, a refusal that is left out. Each is tried in a copy of the clone, by the default tests that run
-the changed line; ``--slow`` tries the survivors with the slow tests as well. A survivor is either a test that is
-missing or a change that changes nothing: read it and decide.
+The mutants are drawn at random, the same number from each area: another comparison, one more or one less, "and" for "or", the
+minimum for the maximum, an omitted error. Each is tested in a copy of the clone, by the default tests that run the changed line;
+``--slow`` also runs the slow tests for the survivors. A survivor means a missing test or an equivalent change: read it and decide.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "max
 NAMES |= {"left": "right", "right": "left", "floor": "ceil", "ceil": "floor"}
 
 
-def sites(path: pathlib.Path) -> list[tuple[int, int, int, str]]:
-    """Return (first byte, byte after the last, line, replacement) of each place of a file that can be changed."""
+def find_changes(path: pathlib.Path) -> list[tuple[int, int, int, str]]:
+    """Return (first byte, byte after the last, line, replacement) for each possible change of a file."""
     source = path.read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
+    changes = []
 
     def span(node):
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
     def add(first, last, line, text):
-        found.append((first, last, line, text))
+        changes.append((first, last, line, text))
 
     def between(left, right, old, new):
         first, last = span(left)[1], span(right)[0]
@@ -90,7 +89,7 @@ def sites(path: pathlib.Path) -> list[tuple[int, int, int, str]]:
                     visit(child)
 
     visit(ast.parse(source))
-    return found
+    return changes
 
 
 def _sign(operator: ast.AST) -> str:
@@ -100,7 +99,7 @@ def _sign(operator: ast.AST) -> str:
 
 
 def draw(count: int, seed: int) -> list[tuple[str, str, tuple[int, int, int, str]]]:
-    """Draw (area, file, site) of mutants, equally many of each area."""
+    """Draw (area, file, site) of mutants, the same number from each area."""
     random_numbers = random.Random(seed)
     drawn = []
     for area, places in AREAS.items():
@@ -110,13 +109,13 @@ def draw(count: int, seed: int) -> list[tuple[str, str, tuple[int, int, int, str
             for path in sorted((ROOT / "avgk_dask" / place).rglob("*.py") or []) or [ROOT / "avgk_dask" / place]
             if path.is_file()
         ]
-        choices = [(area, str(path.relative_to(ROOT)), site) for path in files for site in sites(path)]
+        choices = [(area, str(path.relative_to(ROOT)), site) for path in files for site in find_changes(path)]
         drawn += random_numbers.sample(choices, count // len(AREAS))
     return drawn
 
 
 def tests_of(data: coverage.CoverageData, file: str, line: int) -> list[str]:
-    """Return the tests that run a line; of a line that is run at import, or compiled, those that run its file."""
+    """Return the tests that run a line, or, if it runs at import or is compiled, the tests that run its file."""
     by_line = data.contexts_by_lineno(str(ROOT / file))
     tests = {context.partition("|")[0] for context in by_line.get(line, [])} - {""}
     if not tests:
@@ -127,7 +126,7 @@ def tests_of(data: coverage.CoverageData, file: str, line: int) -> list[str]:
 
 
 def is_noticed(clone: pathlib.Path, tests: list[str], options: list[str]) -> bool:
-    """Whether a test of a clone fails, or runs for too long."""
+    """Whether a test of a clone fails or exceeds its time."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(clone), "NUMBA_CACHE_DIR": str(clone / "numba")}
     try:

@@ -1,11 +1,10 @@
-"""evaluate beside what else finds one threshold or top-K errors: time and memory, each in a process of its own.
+"""Compare evaluate with other tools that compute one threshold or top-K errors: time and memory, each in its own process.
 
     python benchmarks/peers.py [--samples 200000] [--classes 1000] [--repeat 3] [--folder FOLDER] [--chart FILE.png]
 
-All take the same store. Those that need the scores in memory have them there before the clock starts, which is
-to their favour. Every answer is checked: thresholds against a NumPy partition of all scores, errors against
-``evaluate``; of those that approximate, the error is told. What is not installed is left out, and named
-(``pip install torch duckdb polars scikit-learn matplotlib``).
+All use the same store. Tools that need the scores in memory get them before the clock starts, which favours them. Every result is
+checked: thresholds against a NumPy partition of all scores, errors against ``evaluate``; for approximations, the error is printed.
+Tools that are not installed are skipped and listed (``pip install torch duckdb polars scikit-learn matplotlib``).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ K = 5
 
 
 class Run:
-    """One store, as the peers take it."""
+    """The store in the forms that the peers need."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path, self.array = path, scores_of(path)
@@ -48,20 +47,20 @@ class Run:
         self.budget = K * self.n_samples
 
     def scores(self) -> Any:
-        """Give all scores in memory."""
+        """Return all scores in memory."""
         return self.array[:]
 
     def labels(self) -> Any:
-        """Give the labels."""
+        """Return the labels."""
         return zarr.open_group(self.path, mode="r")["labels"][:]
 
     def lazy(self) -> da.Array:
-        """Give all scores in one row, as Dask reads them."""
+        """Return all scores as one flat Dask array."""
         return da.from_zarr(self.array).ravel()
 
     @property
     def q(self) -> float:
-        """The quantile that the threshold is."""
+        """The quantile of the scores at the threshold."""
         return 1 - K / self.n_classes
 
 
@@ -148,7 +147,7 @@ def _torch_error(run: Run) -> Callable[[], Any]:
     return loop
 
 
-#: Name: (how to make it, the library it needs, what it gives, where the scores are).
+#: Name: (factory, library it needs, its result, place of the scores).
 PEERS: dict[str, tuple[Callable[[Run], Callable[[], Any]], str, str, str]] = {
     "bare read with zarr": (_read, "zarr", "nothing", "store"),
     "avgk evaluate(k=1..10)": (_evaluate, "avgk_dask", "threshold", "store"),
@@ -167,7 +166,7 @@ PEERS: dict[str, tuple[Callable[[Run], Callable[[], Any]], str, str, str]] = {
 
 
 def measure(name: str, path: pathlib.Path, repeat: int) -> None:
-    """Time one peer and print what it takes and gives."""
+    """Time one peer, and print its cost and result."""
     with dask.config.set(scheduler="threads", num_workers=2):
         function = PEERS[name][0](Run(path))
         answer = function()
@@ -210,26 +209,34 @@ def main() -> None:
     with workplace(arguments.folder) as folder:
         path = make_store(folder, "blosc", arguments.samples, arguments.classes)
         right = expected(path)
-        found, absent = {}, []
+        results, absent = {}, []
         for name, (_, library, _, _) in PEERS.items():
             if importlib.util.find_spec(library) is None:
                 absent.append(name)
                 continue
-            found[name] = in_own_process("peers.py", "--one", name, path, "--repeat", arguments.repeat)
-    unit = found["bare read with zarr"]["seconds"]
+            results[name] = in_own_process("peers.py", "--one", name, path, "--repeat", arguments.repeat)
+    unit = results["bare read with zarr"]["seconds"]
     rows = []
-    for name, got in found.items():
+    for name, result in results.items():
         kind, where = PEERS[name][2:]
-        said = verdict(kind, got["answer"], right, arguments.samples)
-        assert not said.startswith("off") or name == "dask percentile", (name, got["answer"], right[kind])
+        said = verdict(kind, result["answer"], right, arguments.samples)
+        assert not said.startswith("off") or name == "dask percentile", (name, result["answer"], right[kind])
         rows.append(
-            (name, where, kind, said, f"{got['seconds']:.2f}", f"{got['seconds'] / unit:.2f}", f"{got['peak']:,.0f}")
+            (
+                name,
+                where,
+                kind,
+                said,
+                f"{result['seconds']:.2f}",
+                f"{result['seconds'] / unit:.2f}",
+                f"{result['peak']:,.0f}",
+            )
         )
     print(markdown(("", "scores in", "gives", "", "seconds", "in bare reads", "peak MB"), rows))
     if absent:
         print("Not installed:", ", ".join(absent))
     if arguments.chart:
-        draw({name: got["seconds"] / unit for name, got in found.items()}, arguments.chart)
+        draw({name: result["seconds"] / unit for name, result in results.items()}, arguments.chart)
 
 
 def draw(times: dict[str, float], path: pathlib.Path) -> None:

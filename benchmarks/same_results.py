@@ -2,10 +2,9 @@
 
     python benchmarks/same_results.py --before PATH_OF_ANOTHER_CHECKOUT --cases 200
 
-Each version runs in a process of its own. A case is a matrix (shape, dtype, ties, NaN, chunks along both axes, as NumPy,
-Dask or Zarr array), labels (hard, soft or none), settings that send even small matrices through every part of the
-engine, and one public function. What must be equal is every variable, coordinate and attribute but the versions, or the
-error that is raised.
+Each version runs in its own process. A case is a matrix (shape, dtype, ties, NaN, chunks along both axes, as NumPy, Dask or Zarr
+array), labels (hard, soft or none), settings with which even small matrices use every part of the engine, and one public function.
+Every variable, coordinate and attribute except the versions must be equal, or the error that is raised.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def draw(number, folder):
 
 
 def run(number, folder):
-    """Return what a case gives."""
+    """Run a case, and return its result as text."""
     import dask
     import numpy as np
 
@@ -89,34 +88,34 @@ def run(number, folder):
     ]
     with dask.config.set(settings), dask.config.set(scheduler="threads", num_workers=2):
         try:
-            found = calls[number % len(calls)]()
-            return plain(found.compute() if hasattr(found, "compute") else found)
+            result = calls[number % len(calls)]()
+            return plain(result.compute() if hasattr(result, "compute") else result)
         except avgk.AvgkError as error:
             return f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
 
 
-def plain(found):
+def plain(result):
     """Return a result as text that shows every bit."""
     import numpy as np
     import xarray as xr
 
-    if isinstance(found, xr.DataArray):
-        found = found.to_dataset(name="value")
-    if isinstance(found, xr.Dataset):
+    if isinstance(result, xr.DataArray):
+        result = result.to_dataset(name="value")
+    if isinstance(result, xr.Dataset):
         parts = {
             str(name): [str(v.dtype), v.dims, v.shape, np.ascontiguousarray(v.values).tobytes().hex(), plain_attrs(v)]
-            for name, v in sorted(found.variables.items())
+            for name, v in sorted(result.variables.items())
         }
-        return json.dumps([parts, plain_attrs(found)], sort_keys=True)
-    return repr(found.tolist() if isinstance(found, np.ndarray) else found)
+        return json.dumps([parts, plain_attrs(result)], sort_keys=True)
+    return repr(result.tolist() if isinstance(result, np.ndarray) else result)
 
 
-def plain_attrs(found):
-    return {name: str(value) for name, value in sorted(found.attrs.items()) if name not in ("versions", "store")}
+def plain_attrs(result):
+    return {name: str(value) for name, value in sorted(result.attrs.items()) if name not in ("versions", "store")}
 
 
 def work(first, last):
-    """Print the digest of what each case gives, and its beginning."""
+    """Print the digest and the beginning of each case's result."""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(first, last):
             text = run(number, folder)
@@ -135,16 +134,16 @@ def main():
         work(given.first, last)
         return
     here = pathlib.Path(__file__).resolve().parent.parent
-    found = []
+    result = []
     for checkout in (given.before, here):
         command = [sys.executable, __file__, "--work", "--cases", str(given.cases), "--first", str(given.first)]
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=True
         )
-        found.append([json.loads(line) for line in done.stdout.splitlines()])
-    other = [(a, b) for a, b in zip(*found, strict=True) if a[1] != b[1]]
-    refused = sum("Error: " in text[:40] for _, _, text in found[1])
-    print(f"{len(found[1])} cases, {refused} of them refused by both; {len(other)} differ")
+        result.append([json.loads(line) for line in done.stdout.splitlines()])
+    other = [(a, b) for a, b in zip(*result, strict=True) if a[1] != b[1]]
+    refused = sum("Error: " in text[:40] for _, _, text in result[1])
+    print(f"{len(result[1])} cases, {refused} of them errors in both; {len(other)} differ")
     for a, b in other:
         print(f"case {a[0]}:\n  before {a[2]}\n  after  {b[2]}")
     sys.exit(bool(other))

@@ -1,9 +1,9 @@
-"""A store of very many small chunks: opened, listed, planned, scanned and answered.
+"""Evaluate a store of many small chunks.
 
     python benchmarks/small_chunks.py [--chunks 100000] [--rows 8] [--classes 100] [--codecs raw blosc] [--folder FOLDER]
 
 Chunk files are written one by one, without zarr, which would take minutes. Each time is that of a new process on two
-threads, from the first import to the printed answer; the first run of all also compiles what numba has not cached yet.
+threads, from the first import to the printed answer; the first run also compiles kernels that are not in numba's cache.
 The thresholds are checked against those of the same scores in memory.
 """
 
@@ -30,9 +30,9 @@ import json, sys, time
 import dask
 import avgk_dask as avgk
 from avgk_dask.store import check_chunks, open_arrays
-begun = time.perf_counter()
+start = time.perf_counter()
 check_chunks(open_arrays(sys.argv[1]).scores)
-listed = time.perf_counter() - begun
+listed = time.perf_counter() - start
 with dask.config.set(scheduler="threads", num_workers=2):
     result = avgk.evaluate(sys.argv[1], k=range(1, 11))
 print(json.dumps({"listed": listed, "reads": result.attrs["reads"], "threshold": result.threshold.values.tolist()}))
@@ -40,7 +40,7 @@ print(json.dumps({"listed": listed, "reads": result.attrs["reads"], "threshold":
 
 
 def make_scores(n_rows: int, n_classes: int, first: int) -> np.ndarray:
-    """Give some rows of scores, the same each time."""
+    """Return some rows of scores, always the same."""
     return np.random.default_rng(first).random((n_rows, n_classes), dtype=np.float32) ** 4
 
 
@@ -76,13 +76,13 @@ def main() -> None:
             path = folder / f"{codec}-{chunks}x{rows}x{classes}.zarr"
             if not (path / "done").exists():
                 write(path, codec, chunks, rows, classes)
-            begun = time.perf_counter()
-            told = subprocess.run([sys.executable, "-c", _RUN, str(path)], check=True, capture_output=True, text=True)
-            seconds, found = time.perf_counter() - begun, json.loads(told.stdout)
-            assert found["threshold"] == expected
+            start = time.perf_counter()
+            done = subprocess.run([sys.executable, "-c", _RUN, str(path)], check=True, capture_output=True, text=True)
+            seconds, result = time.perf_counter() - start, json.loads(done.stdout)
+            assert result["threshold"] == expected
             print(
                 f"{codec}: {chunks:,} chunks of {rows} x {classes} in {seconds:.1f} s, of which one more listing "
-                f"{found['listed']:.1f} s; {found['reads']} read",
+                f"{result['listed']:.1f} s; {result['reads']} read",
                 flush=True,
             )
 

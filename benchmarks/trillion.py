@@ -1,9 +1,9 @@
-"""A trillion scores on one machine: a few real chunk files, hard-linked as often as it takes.
+"""Evaluate a trillion scores on one machine: a few real chunk files, hard-linked as often as necessary.
 
-The answer is known. Every chunk occurs equally often, so that thresholds and errors are those of the few chunks alone, and
-counts are as many times theirs. It is compared to the last bit; the straddle strengths within their certified error.
+The result is known: every chunk occurs equally often, so thresholds and errors are those of the few chunks alone, and counts are
+multiples of theirs. All are compared to the last bit, straddle strengths within their certified error.
 
-Each size runs in a process of its own, whose peak memory is told; with ``--workers`` on a cluster of small workers.
+Each size runs in its own process, whose peak memory is printed; with ``--workers`` it runs on a cluster of small workers.
 
     python benchmarks/trillion.py --scores 1e9 1e10 1e11
     python benchmarks/trillion.py --scores 1e12 --folder FOLDER
@@ -28,12 +28,12 @@ from zarr.codecs import BloscCodec
 
 from avgk_dask.testing import Simulation
 
-#: Different chunks: each file may have some 65,000 links, and together they stay in the page cache.
+#: Different chunks: a file may have some 65,000 links, and all of them together fit the page cache.
 N_DIFFERENT = 16
 
 
 def make_few(path: pathlib.Path, n_rows: int, n_classes: int) -> None:
-    """Write the chunks that all others are links to, with their labels."""
+    """Write the different chunks, with their labels."""
     if (path / "done").exists():
         return
     n = N_DIFFERENT * n_rows
@@ -44,20 +44,20 @@ def make_few(path: pathlib.Path, n_rows: int, n_classes: int) -> None:
     )
     labels = group.create_array("labels", shape=(n,), chunks=(n,), dtype="i8")
     spec = Simulation(n, n_classes)
-    found = np.empty(n, np.int64)
+    label_values = np.empty(n, np.int64)
     step = max(1, 5_000_000 // n_classes)
     for chunk in range(0, n, n_rows):
         block = np.empty((n_rows, n_classes), "f4")
         for first in range(chunk, chunk + n_rows, step):
             last = min(first + step, chunk + n_rows)
-            block[first - chunk : last - chunk], found[first:last], _ = spec.rows(first, last)
+            block[first - chunk : last - chunk], label_values[first:last], _ = spec.rows(first, last)
         scores[chunk : chunk + n_rows] = block
-    labels[:] = found
+    labels[:] = label_values
     (path / "done").touch()
 
 
 def link_many(few: pathlib.Path, path: pathlib.Path, times: int) -> None:
-    """Make a store of the same chunks so many times over, of links alone."""
+    """Make a store that repeats the chunks, with links."""
     if (path / "done").exists():
         return
     shutil.rmtree(path, ignore_errors=True)
@@ -96,13 +96,13 @@ def peak():
 
 def main():
     path, k, straddle, workers, limit = json.loads(sys.argv[1])
-    told = {"waves": 0, "root": 0, "graph": 0, "per_task": 0}
+    facts = {"waves": 0, "root": 0, "graph": 0, "per_task": 0}
     read, task_of = Run.read, run_module.pass_task
 
-    def watched_read(self, what):
-        state = read(self, what)
-        told["waves"] += what.name == "scan"
-        told["root"] = max(told["root"], sizeof(state))
+    def watched_read(self, task):
+        state = read(self, task)
+        facts["waves"] += task.name == "scan"
+        facts["root"] = max(facts["root"], sizeof(state))
         return state
 
     def watched_task(source, what, kept=None):
@@ -110,8 +110,8 @@ def main():
         sizes = [len(cloudpickle.dumps(node)) for key, node in task.dask.items() if str(key).startswith("avgk-scan")]
         shared = sum(len(cloudpickle.dumps(node)) for key, node in task.dask.items() if "plan" in str(key) or "avgk-store" in str(key) or "avgk-labels" in str(key))
         if sizes:
-            told["graph"] = max(told["graph"], sum(sizes) + shared)
-            told["per_task"] = max(told["per_task"], max(sizes))
+            facts["graph"] = max(facts["graph"], sum(sizes) + shared)
+            facts["per_task"] = max(facts["per_task"], max(sizes))
         return task, reads
 
     Run.read, run_module.pass_task = watched_read, watched_task
@@ -124,17 +124,17 @@ def main():
     else:
         dask.config.set(scheduler="threads", num_workers=2)
     started = time.perf_counter()
-    found = avgk.evaluate(path, k=k, straddle=straddle)
-    told["seconds"] = time.perf_counter() - started
+    result = avgk.evaluate(path, k=k, straddle=straddle)
+    facts["seconds"] = time.perf_counter() - started
     if workers:
         peaks = client.run(peak)
-        told["worker_peaks"] = list(peaks.values())
-        told["restarts"] = len(set(before) - set(peaks))
+        facts["worker_peaks"] = list(peaks.values())
+        facts["restarts"] = len(set(before) - set(peaks))
         client.close()
         cluster.close()
-    told |= {"peak": peak(), "reads": found.attrs["reads"]}
-    told["result"] = {name: found[name].values.tolist() for name in found.data_vars}
-    print(json.dumps(told))
+    facts |= {"peak": peak(), "reads": result.attrs["reads"]}
+    facts["result"] = {name: result[name].values.tolist() for name in result.data_vars}
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":
@@ -143,7 +143,7 @@ if __name__ == "__main__":
 
 
 def measure(path: pathlib.Path, k: list[int], straddle: bool, workers: int, limit: str) -> dict:
-    """Evaluate a store in a process of its own."""
+    """Evaluate a store in its own process."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
         script.write(MEASURED)
         script.flush()
@@ -153,9 +153,9 @@ def measure(path: pathlib.Path, k: list[int], straddle: bool, workers: int, limi
 
 
 def check(few: dict, many: dict, times: int) -> None:
-    """Refuse a result that is not the known one."""
+    """Check a result against the known one."""
     for name, values in few["result"].items():
-        expected, found = np.array(values, float), np.array(many["result"][name], float)
+        expected, actual = np.array(values, float), np.array(many["result"][name], float)
         if name in (
             "n_above",
             "n_ties",
@@ -170,13 +170,15 @@ def check(few: dict, many: dict, times: int) -> None:
         if name in ("straddle_magnitude", "ranked_count", "bin_low") or (
             name.endswith("_error") and "straddle" in name
         ):
-            continue  # the quotient of two that are checked; bins that follow those of the histograms; the errors themselves
+            continue  # a quotient of checked values; bins, which depend on the histograms; the errors themselves
         if name.startswith("straddle"):
             error = np.array(many["result"][f"{name}_error"], float)
-            far = np.abs(found - expected) > error + 1e-12 * np.abs(expected)
+            far = np.abs(actual - expected) > error + 1e-12 * np.abs(expected)
             assert not far.any(), f"{name} is not within its error"
             continue
-        assert np.array_equal(expected, found, equal_nan=True), f"{name} is not {times} times, or as it was"
+        assert np.array_equal(expected, actual, equal_nan=True), (
+            f"{name} differs from the known result times {times}, or unchanged"
+        )
 
 
 def main() -> None:
@@ -197,24 +199,26 @@ def main() -> None:
         n_few = N_DIFFERENT * chosen.chunk_rows * chosen.classes
         known = measure(few, k, chosen.straddle, 0, "")
         names = "scores", "samples", "reads", "waves", "seconds", "10^9 scores/s"
-        names += "root MB", "graph kB", "B a task", "peak MB", "workers' peaks MB, restarts"
+        names += "root MB", "graph kB", "B per task", "peak MB", "workers' peaks MB, restarts"
         print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
-        for wanted in chosen.scores:
-            times = max(1, round(wanted / n_few))
+        for n_scores in chosen.scores:
+            times = max(1, round(n_scores / n_few))
             many = folder / f"many-{chosen.chunk_rows}x{chosen.classes}-{times}.zarr"
             started = time.perf_counter()
             link_many(few, many, times)
             linked = time.perf_counter() - started
-            found = measure(many, k, chosen.straddle, chosen.workers, chosen.memory_limit)
-            check(known, found, times)
+            measured = measure(many, k, chosen.straddle, chosen.workers, chosen.memory_limit)
+            check(known, measured, times)
             n = times * n_few
             workers = (
-                f"{[round(p / 1e6) for p in found['worker_peaks']]}, {found['restarts']}" if chosen.workers else ""
+                f"{[round(p / 1e6) for p in measured['worker_peaks']]}, {measured['restarts']}"
+                if chosen.workers
+                else ""
             )
             print(
-                f"| {n:.3g} | {n // chosen.classes:,} | {found['reads']} | {found['waves']} | {found['seconds']:.1f} | "
-                f"{n / found['seconds'] / 1e9:.2f} | {found['root'] / 1e6:.1f} | {found['graph'] / 1e3:.0f} | {found['per_task']} | "
-                f"{found['peak'] / 1e6:.0f} | {workers} |  (linked in {linked:.0f} s)",
+                f"| {n:.3g} | {n // chosen.classes:,} | {measured['reads']} | {measured['waves']} | {measured['seconds']:.1f} | "
+                f"{n / measured['seconds'] / 1e9:.2f} | {measured['root'] / 1e6:.1f} | {measured['graph'] / 1e3:.0f} | {measured['per_task']} | "
+                f"{measured['peak'] / 1e6:.0f} | {workers} |  (linked in {linked:.0f} s)",
                 flush=True,
             )
             if not chosen.folder:

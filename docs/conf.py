@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``python -m sphinx -W --keep-going docs docs/_build/html``."""
+"""Configuration of the site: ``python -m sphinx -W --keep-going docs docs/_build/html``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ extensions = ["sphinx.ext.autosummary", "sphinx.ext.autodoc", "sphinx.ext.napole
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
 
-# Names of classes and functions may differ in case alone; names of files should not.
+# Some file systems ignore case, and `threshold` and `Threshold` differ in case only.
 autosummary_filename_map = {"avgk_dask.Threshold": "avgk_dask.Threshold_object"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say in words what each parameter may be
@@ -33,7 +33,7 @@ python_maximum_signature_line_length = 88
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-# Notebooks are shown as they are committed; tests/test_notebooks.py runs them. Nothing is fetched to show them.
+# Notebooks are shown with their committed output; tests/test_notebooks.py runs them. Showing them fetches nothing.
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_merge_streams = True
@@ -43,18 +43,19 @@ pygments_dark_style = "github-dark"
 html_title = "avgk_dask"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "_extensions" / "scorer.js")
 html_show_sourcelink = html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"top_of_page_buttons": []}
 
 
 def forget_names() -> None:
-    """Remove the pages of names that an earlier build found: some may be gone."""
+    """Remove the reference pages of an earlier build: some names may no longer exist."""
     shutil.rmtree(DOCS / "reference" / "generated", ignore_errors=True)
 
 
 def copy_notebooks() -> None:
-    """Copy the notebooks of examples/ to where Sphinx finds them; what they link to there is in the repository."""
+    """Copy the notebooks from examples/, with their relative links changed to links into the repository."""
     for path in sorted((DOCS.parent / "examples").glob("*.ipynb")):
         text = path.read_text().replace("](deploy/", f"]({REPOSITORY}/blob/main/examples/deploy/")
         copied = DOCS / "notebooks" / path.name

@@ -1,13 +1,16 @@
 """The paper's toy examples 1 to 4: when does average-2 make fewer errors than top-2, and by how much?
 
-The paper (Figures 3 to 7, Table 1) has four problems of six classes whose true probabilities eta are known. In Example 1 classes are
-confused in pairs: nothing is gained. In Example 2 a third each of the samples has one, two and three possible classes: top-2 errs
-on 11 %, average-2 never. Examples 3 and 4 keep the 11 % of top-2 but take the gain away, Example 3 by making the clear samples
-rare (the weight of the straddle), Example 4 by making them less clear (its magnitude). Here the same problems are simulated, and
-errors, weights and magnitudes are computed from eta. All numbers agree with Table 1, to the digits it prints. One sentence does not: in
-Example 3 average-2 is said to predict the sets of top-2 for the vast majority of inputs. With ties kept in the order of the
-samples, as the paper's Algorithm 1 keeps them, 64 % of the sets have two labels and 10 % none; with ties spread at random 78 % have two. Keeping
-two ties of a sample where that is possible would give 94 %: the sentence holds for some ways to break ties, at the same error.
+The paper (Figures 3 to 7, Table 1) has four problems of six classes whose true probabilities eta are known.
+In Example 1 classes are confused in pairs, and average-2 has no gain. In Example 2 one third of the samples
+has one possible class, one third two and one third three: top-2 errs on 11 %, average-2 never. Examples 3 and
+4 keep the 11 % of top-2 but remove the gain: Example 3 makes the clear samples rare (a small straddle
+weight), Example 4 makes them less clear (a small straddle magnitude). Here the same problems are simulated,
+and errors, weights and magnitudes are computed from eta. All numbers agree with Table 1, to the digits it
+prints. One sentence of the paper does not hold: that in Example 3 average-2 predicts the sets of top-2 for
+the vast majority of inputs. If ties are kept in the order of the samples, as in the paper's Algorithm 1, 64 %
+of the sets have two labels and 10 % none; if ties are spread at random, 78 % have two. Keeping two ties per
+sample if possible would give 94 %. So the sentence holds for some ways to break ties, all with the same
+error.
 
 python examples/01_toy_examples.py
 """
@@ -32,7 +35,7 @@ COLUMNS = ("top_2_error", "average_2_error", "straddle_weight", "straddle_magnit
 
 
 def measure(result):
-    """Return our line of Table 1, and what Figures 3 to 7 show at K = 2."""
+    """Return our line of Table 1, and the data of Figures 3 to 7 at K = 2."""
     two = result.sel(k=2)
     straddle = [float(two[name].sel(order=1)) for name in COLUMNS[2:]]
     counts = two.set_size_count.values

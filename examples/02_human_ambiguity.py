@@ -1,15 +1,17 @@
-"""Human ambiguity: top-K against average-K where some fifty people named each image (CIFAR-10H).
+"""Human ambiguity: top-K against average-K for images labelled by some fifty people each (CIFAR-10H).
 
-The paper (Figures 1 and 2) takes the shares of the annotators' votes as the true probabilities eta and finds that average-K has lower
-errors than top-K. We agree for every K below 10, and the gain is nowhere below its straddle bound (Proposition 5). Two things the figure
-does not tell. First, the average-K error is zero (but for the rounding of eta) from K = 1.9404 on, and so at K = 2, 3, ...: only 19,404 of the
-100,000 probabilities are not zero, and 1.9404 labels an image hold them all. The threshold is then 0, tied with 80,596 other
-zeros, and any further label is wasted. With more votes an image fewer probabilities would be zero: the saturation tells of the
-number of annotators as much as of the images. Second, the claim is about eta. Judged by the labels of CIFAR-10 itself, average-1
-makes more errors (0.82 %) than top-1 (0.79 %): that average-K is never worse is true of eta, not of any labels. (The picture's few sets of
-ten labels are those of the first images, whose zeros are the first ties.)
+The paper (Figures 1 and 2) takes the shares of the annotators' votes as the true probabilities eta and finds
+that average-K has lower errors than top-K. We agree for every K below 10, and the gain is never below its
+straddle bound (Proposition 5). The figure does not show two facts. First, the average-K error is zero (but
+for the rounding of eta) from K = 1.9404 on, and so at K = 2, 3, ...: only 19,404 of the 100,000 probabilities
+are not zero, so 1.9404 labels per image cover all of them. The threshold is then 0, tied with 80,596 other
+zeros, and any further label is wasted. With more votes per image fewer probabilities would be zero: the
+saturation depends on the number of annotators as much as on the images. Second, the claim is about eta.
+Judged by the labels of CIFAR-10 itself, average-1 makes more errors (0.82 %) than top-1 (0.79 %): average-K
+is never worse for eta, but it can be for particular labels. (The picture's few sets of ten labels are those
+of the first images, whose zeros are the first ties.)
 
-python examples/02_human_ambiguity.py --data DIR    # DIR/cifar10h/eta.npy and labels.npy; needed
+python examples/02_human_ambiguity.py --data DIR    # DIR/cifar10h/eta.npy and labels.npy; required
 """
 
 import argparse
@@ -24,12 +26,12 @@ from matplotlib import pyplot as plt
 import avgk_dask as avgk
 
 NAME = "02_human_ambiguity"
-#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+#: Printed for each verdict; a claim that the paper does not make has none.
 VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 
 def main(argv=None):
-    """Evaluate the annotators' probabilities, find where the error ends, draw."""
+    """Evaluate the annotators' probabilities, find the budget at which the error becomes zero, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"
@@ -48,7 +50,7 @@ def main(argv=None):
     result = avgk.evaluate(eta, eta, k=sorted([*whole, *between]))
     at_integers = result.sel(k=list(whole))
     by_label = avgk.evaluate(eta, labels, k=list(whole), straddle=False)
-    saturated = float(avgk.average_set_size_at(eta, 0))  # the paper's G(0): labels an image that anybody named
+    saturated = float(avgk.average_set_size_at(eta, 0))  # the paper's G(0): labels per image with at least one vote
 
     n_positive = int(np.count_nonzero(eta))
     ends = avgk.evaluate(
@@ -77,7 +79,7 @@ def main(argv=None):
         },
         {
             "claim": "CIFAR-10H, judged by the labels of CIFAR-10: average-1 is not worse than top-1: gain",
-            "paper": "not told: never worse is said of eta (Section 3.3)",
+            "paper": "not stated: the claim is about eta (Section 3.3)",
             "ours": float(one_by_label.adaptive_gain),
             "agrees": None,
         },

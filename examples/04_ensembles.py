@@ -1,12 +1,14 @@
-"""Ensembles: NLL, top-K and average-K errors against the number of networks whose probabilities are averaged.
+"""Ensembles: NLL, top-K and average-K errors for an increasing number of averaged networks.
 
-The paper (Figure 9; Figure 21 for other data) averages networks that differ in their initial weights and batches. It finds that
-more of them reduce the NLL and the error, for top-K and average-K alike, and that average-K seems to need fewer models to stabilise.
-Here ten small networks are trained on Fashion-MNIST (with --data) or on scikit-learn's digits; every number is the mean over the
-ensembles of that size, members taken in a circle. The first finding is clear on both: on Fashion-MNIST ten networks cut the mean errors by
-9 % (top-K) and 11 % (average-K). The second depends on how it is asked: 90 % of the improvement is reached with six networks for both rules on Fashion-MNIST, though with three to
-nine networks average-K has had 1 to 3 % points more of its own improvement. On the digits the curves are too noisy to tell (nine against ten). One set of ten networks was
-trained on each; no error bars.
+The paper (Figure 9; Figure 21 for other data) averages networks that differ in their initial weights and
+batches. It finds that more of them reduce the NLL and the error, for top-K and average-K alike, and that
+average-K seems to need fewer models to stabilise. Here ten small networks are trained on Fashion-MNIST (with
+--data) or on scikit-learn's digits; every number is the mean over the ensembles of consecutive members of
+that size, in cyclic order. The first finding is clear on both: on Fashion-MNIST ten networks cut the mean
+errors by 9 % (top-K) and 11 % (average-K). The second depends on the measure. On Fashion-MNIST both rules
+reach 90 % of their improvement with six networks, although with three to nine networks average-K has reached
+1 to 3 percentage points more of its improvement. On the digits the curves are too noisy to decide (nine
+against ten). One set of ten networks was trained on each data set, so there are no error bars.
 
 python examples/04_ensembles.py --data DIR    # DIR/fashion_mnist/fashion_mnist.npz; without it, scikit-learn's digits
 """
@@ -41,7 +43,7 @@ def load_images(data):
 
 def train(images, labels, seed, n_epochs):
     """Train one network; the seed draws its initial weights and the order of its batches."""
-    few = len(images) < 1_000  # then the steps are larger, and taken more often
+    few = len(images) < 1_000  # larger and more steps for few images
     network = MLPClassifier(
         (32 if few else 64,), batch_size=20 if few else 100, learning_rate_init=5e-3 if few else 1e-3, random_state=seed
     )
@@ -51,13 +53,13 @@ def train(images, labels, seed, n_epochs):
 
 
 def evaluate_ensembles(members, labels, size):
-    """Return the measures of ensembles of a size, each the mean over the members' windows in a circle."""
-    n_members, found = len(members), []
+    """Return the measures of ensembles of a size, each the mean over all sequences of consecutive members, in cyclic order."""
+    n_members, means = len(members), []
     for first in range(n_members if size < n_members else 1):
         scores = avgk.ensemble([members[(first + i) % n_members] for i in range(size)])
         curve = avgk.error_curve(scores, labels)
-        found.append([avgk.losses.nll(scores, labels), curve.mean_top_k_error, curve.mean_average_k_error])
-    return np.mean(np.array(found, float), axis=0)
+        means.append([avgk.losses.nll(scores, labels), curve.mean_top_k_error, curve.mean_average_k_error])
+    return np.mean(np.array(means, float), axis=0)
 
 
 def main(argv=None):
@@ -76,7 +78,7 @@ def main(argv=None):
     rows = np.array([evaluate_ensembles(members, truth, size) for size in range(1, n_models + 1)])
     curves = dict(zip(MEASURES, rows.T, strict=True))
 
-    # With how many networks are 90 % of the improvement from one network to all of them reached, for good?
+    # The number of networks from which on at least 90 % of the total improvement is reached.
     reached = {name: (curve[0] - curve) / (curve[0] - curve[-1]) >= 0.9 for name, curve in curves.items()}
     needed = {name: int(n_models - np.argmin(enough[::-1]) + 1) for name, enough in reached.items()}
     on = "digits" if args.data is None else "Fashion-MNIST"

@@ -1,12 +1,13 @@
-"""Scarce data: is average-K still better when there is little to learn from?
+"""Scarce data: is average-K still better with few training images?
 
-The paper (section 8.2.3, Figure 11) divides the 50,000 training images of Fashion-MNIST by four again and again, down
-to 195: average-K is always better than top-K, and the gap is wider for fewer images. Here small networks learn as
-many images (two networks of each size). We agree that average-K is better at every size, and for no K worse. We do
-not agree that the gap is widest with the fewest images: the difference of the mean errors is 0.0054, 0.0063, 0.0065,
-0.0069 with 50,000 to 781 images, and 0.0052 with 195. It is not monotone. And the share of the errors that average-K
-saves falls all the way, from 28 % to 11 %: with few images the scores say less about which samples are hard. On
-scikit-learn's digits (800, 200 and 50 images) the gap does grow at each step, from 0.0012 to 0.0114; the share falls
+The paper (section 8.2.3, Figure 11) divides the 50,000 training images of Fashion-MNIST by four again and
+again, down to 195: average-K is always better than top-K, and the gap is wider for fewer images. Here small
+networks are trained on the same numbers of images (two networks for each). We agree that average-K is better
+for every number of images, and not worse for any K. We do not agree that the gap is widest with the fewest
+images: the difference of the mean errors is 0.0054, 0.0063, 0.0065, 0.0069 with 50,000 to 781 images, and
+0.0052 with 195. It is not monotone. And the share of errors that average-K avoids decreases steadily, from
+28 % to 11 %: with few images the scores are less informative about which samples are hard. On scikit-learn's
+digits (800, 200 and 50 images) the gap does grow at each step, from 0.0012 to 0.0114; the share decreases
 there as well, from 32 % to 28 %.
 
 python examples/06_scarce_data.py --data DIR    # DIR/fashion_mnist/fashion_mnist.npz; without it, scikit-learn's digits
@@ -25,7 +26,7 @@ from sklearn.neural_network import MLPClassifier
 
 import avgk_dask as avgk
 
-#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+#: Printed for each verdict; a claim that the paper does not make has none.
 VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 
@@ -42,7 +43,7 @@ def load_images(data):
 
 
 def train(images, labels, n_steps, seed):
-    """Return a network trained for about as many steps whatever the number of images, in five epochs at least."""
+    """Return a network trained for about the same number of steps for any number of images, in at least five epochs."""
     batch = min(100, len(images))
     network = MLPClassifier((128,), batch_size=batch, learning_rate_init=0.002, random_state=seed)
     for _ in range(max(5, n_steps * batch // len(images))):
@@ -51,7 +52,7 @@ def train(images, labels, n_steps, seed):
 
 
 def main(argv=None):
-    """Train on less and less, evaluate, draw."""
+    """Train on fewer and fewer images, evaluate, draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"
@@ -70,18 +71,18 @@ def main(argv=None):
     sizes = [len(images) // 4**step for step in range(n_sizes)]
     curves, gains, stderrs = {}, {}, {}
     for size in sizes:
-        found = []
-        for seed in range(n_repeats):  # other images, another start
+        results = []
+        for seed in range(n_repeats):  # other images and initial weights
             mine = np.random.default_rng(seed).permutation(len(images))[:size]
             network = train(images[mine], labels[mine], 600, seed)
-            found.append(avgk.evaluate(network.predict_proba(test), truth, k=range(1, 11), straddle=False))
+            results.append(avgk.evaluate(network.predict_proba(test), truth, k=range(1, 11), straddle=False))
         curves[size] = {
-            rule: float(np.mean([one[f"{rule}_k_error"].mean() for one in found])) for rule in ("top", "average")
+            rule: float(np.mean([one[f"{rule}_k_error"].mean() for one in results])) for rule in ("top", "average")
         }
-        gains[size] = np.mean([one.adaptive_gain.values for one in found], axis=0)
+        gains[size] = np.mean([one.adaptive_gain.values for one in results], axis=0)
         stderrs[size] = np.mean(
-            [one.adaptive_gain_stderr.values for one in found], axis=0
-        )  # of one network: no smaller
+            [one.adaptive_gain_stderr.values for one in results], axis=0
+        )  # for one network: the same size
 
     gaps = [curves[size]["top"] - curves[size]["average"] for size in sizes]  # from the most images to the fewest
     relative = [gap / curves[size]["top"] for gap, size in zip(gaps, sizes, strict=True)]
@@ -113,7 +114,7 @@ def main(argv=None):
         },
         {
             "claim": "The share of the errors that average-K saves: with the fewest images over that with all",
-            "paper": "not told",
+            "paper": "not stated",
             "ours": relative[-1] / relative[0],
             "agrees": None,
         },

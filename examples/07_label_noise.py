@@ -1,18 +1,20 @@
-"""Label noise: ambiguity that is the same for all samples, and ambiguity that is not.
+"""Label noise: ambiguity that is the same for all samples, and ambiguity that differs between them.
 
 The paper (section 8.3.1, Figure 12) confuses classes of MNIST, which are not ambiguous, in groups: a label is
 replaced by one drawn from its group. With groups of two or three, ambiguity is the same for all samples, and
-average-K gains little; with groups of different sizes the average-3 error is zero where the top-3 error is around 10
-%. These two numbers tell the sizes of the groups, 1, 2, 3 and 4 (mean set size 3; four tenths of the labels miss by a
-quarter), which are used here. On scikit-learn's digits, whose labels are drawn anew in each of 60 epochs (1,000
-images; about as many draws as MNIST has images), we agree on what matters: the largest gain is 0.014 and 0.011 with
-groups of two and three, and 0.096 with different sizes, where a model that knows everything would gain 0.098. The
-top-3 error is 12.0 % and the average-3 error 2.4 %, not zero: the network is not as good as the paper's. Mean
-predicted probabilities are up to 0.22 away from the confusion matrix, though 94 % of them lie inside the right group.
-With labels drawn once (`--once`), as the paper does, 1,000 images are too few to agree: gains of 0.021, 0.023 and
-0.061, an average-3 error of 8 %, and average-K loses up to 0.029. "Always at least as good" holds for
-the true probabilities only: at the size of the groups average-K loses up to 0.0013. On Fashion-MNIST (`--data`) we do
-not agree: its own classes are ambiguous, unevenly so, and average-K gains 0.06 to 0.08 whatever the groups.
+average-K gains little; with groups of different sizes the average-3 error is zero where the top-3 error is
+around 10 %. These two numbers imply groups of 1, 2, 3 and 4 classes, which are used here (the mean set size
+is 3, and top-3 misses a quarter of the labels in the groups of four, which are four tenths of all). On
+scikit-learn's digits, whose labels are drawn anew in each of 60 epochs (1,000 images; about as many draws as
+MNIST has images), we agree on the main result: the largest gain is 0.014 and 0.011 with groups of two and
+three, and 0.096 with different sizes, close to the 0.098 of the true probabilities. The top-3 error is 12.0 %
+and the average-3 error 2.4 % instead of zero, since the network is less accurate than the paper's. Mean
+predicted probabilities differ from the confusion matrix by up to 0.22, but 94 % of them are in the right
+group. With labels drawn once (`--once`), as the paper does, 1,000 images are too few to agree: gains of
+0.021, 0.023 and 0.061, an average-3 error of 8 %, and average-K loses up to 0.029. "Always at least as good"
+holds only for the true probabilities: for K equal to the group size, average-K loses up to 0.0013. On
+Fashion-MNIST (`--data`) we do not agree: its own classes are ambiguous to different degrees, and average-K
+gains 0.06 to 0.08 for any groups.
 
 python examples/07_label_noise.py    # scikit-learn's digits; with --data DIR, DIR/fashion_mnist/fashion_mnist.npz
 """
@@ -29,7 +31,7 @@ from sklearn.neural_network import MLPClassifier
 
 import avgk_dask as avgk
 
-#: Classes that are confused with each other. Ten classes do not make groups of three: the tenth is left out there.
+#: Classes that are confused with each other. Ten classes cannot form groups of three, so the tenth is omitted there.
 GROUPINGS = {
     "twos": [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]],
     "threes": [[0, 1, 2], [3, 4, 5], [6, 7, 8]],
@@ -50,7 +52,7 @@ def load_images(data):
 
 
 def confusion_of(groups):
-    """Return the matrix of P(new label | old label): any label of the old one's group, with the same chance."""
+    """Return the matrix of P(new label | old label): all labels of the old one's group, with equal probability."""
     confusion = np.zeros((sum(map(len, groups)),) * 2)
     for group in groups:
         confusion[np.ix_(group, group)] = 1 / len(group)
@@ -58,7 +60,7 @@ def confusion_of(groups):
 
 
 def run(groups, images, labels, test, truth, n_epochs, once):
-    """Train on labels that are drawn once, or anew in each epoch, and evaluate; labels of the test images are probabilities, nothing is drawn."""
+    """Train on labels drawn once, or again in each epoch, and evaluate; the labels of test images are probabilities."""
     confusion = confusion_of(groups)
     n_classes = len(confusion)
     images, labels = images[labels < n_classes], labels[labels < n_classes]
@@ -74,8 +76,10 @@ def run(groups, images, labels, test, truth, n_epochs, once):
     return {
         "confusion": confusion,
         "mean_probability": np.array([scores[truth == label].mean(axis=0) for label in range(n_classes)]),
-        "found": avgk.evaluate(scores, eta, k=ks, straddle=False),
-        "ideal": avgk.evaluate(eta, eta, k=ks, straddle=False),  # a model that knows the confusion and the old label
+        "network": avgk.evaluate(scores, eta, k=ks, straddle=False),
+        "ideal": avgk.evaluate(
+            eta, eta, k=ks, straddle=False
+        ),  # the scores of a model that knows the confusion matrix and the old label
     }
 
 
@@ -94,8 +98,8 @@ def main(argv=None):
     n_epochs = (30 if args.quick else 60) if args.data is None else (3 if args.quick else 6)
     runs = {name: run(groups, *data, n_epochs, args.once) for name, groups in GROUPINGS.items()}
 
-    gain = {name: float(one["found"].adaptive_gain.max()) for name, one in runs.items()}
-    uneven = runs["different sizes"]["found"].sel(k=3)
+    gain = {name: float(one["network"].adaptive_gain.max()) for name, one in runs.items()}
+    uneven = runs["different sizes"]["network"].sel(k=3)
     distance = max(float(np.abs(one["mean_probability"] - one["confusion"]).max()) for one in runs.values())
     inside = min(float((one["mean_probability"] * (one["confusion"] > 0)).sum(axis=1).mean()) for one in runs.values())
     claims = [
@@ -135,13 +139,13 @@ def main(argv=None):
         {
             "claim": "Average-K is always at least as good as top-K: lowest gain of all K and groupings",
             "paper": "at least as good (section 8.3.1)",
-            "ours": min(float(one["found"].adaptive_gain.min()) for one in runs.values()),
-            "agrees": all(bool((one["found"].adaptive_gain >= 0).all()) for one in runs.values()),
+            "ours": min(float(one["network"].adaptive_gain.min()) for one in runs.values()),
+            "agrees": all(bool((one["network"].adaptive_gain >= 0).all()) for one in runs.values()),
         },
     ]
     numbers = {
         name: {
-            variable: {kind: one[kind][variable].values.tolist() for kind in ("found", "ideal")}
+            variable: {kind: one[kind][variable].values.tolist() for kind in ("network", "ideal")}
             for variable in ("top_k_error", "average_k_error", "adaptive_gain")
         }
         | {"mean_probability": one["mean_probability"].round(4).tolist()}
@@ -160,8 +164,8 @@ def main(argv=None):
             image = ax.imshow(one[kind], vmin=0, vmax=1, cmap="viridis")
             ax.set(title=f"{grouping}: {kind.replace('_', ' ')}", xlabel="new label", ylabel="old label")
         figure.colorbar(image, ax=row[:2], shrink=0.8, label="probability")
-        avgk.plot.errors(one["found"], row[2]).set_title("errors")
-        row[3].plot(one["found"].k, one["found"].adaptive_gain, "o-", color=avgk.plot.GAIN, label="the network")
+        avgk.plot.errors(one["network"], row[2]).set_title("errors")
+        row[3].plot(one["network"].k, one["network"].adaptive_gain, "o-", color=avgk.plot.GAIN, label="the network")
         row[3].plot(one["ideal"].k, one["ideal"].adaptive_gain, ":", color="0.4", label="true probabilities")
         row[3].set(title="errors saved", xlabel="K", ylabel="adaptive gain", ylim=(-0.01, 0.11))
         row[3].legend()

@@ -1,14 +1,17 @@
 """Large-class models: average-K against top-K on a thousand classes of ImageNet and the hundred of CIFAR-100.
 
-The paper (Figures 15 and 16, a ResNet-152 on all 50,000 validation images) finds that average-5 makes about 37 % fewer errors than top-5, that the
-sizes of its sets are strictly decreasing in frequency, 75 % of them below 5, 5 % above 20, up to 78. Here an EfficientNet-Lite2 on five
-images of each class of ImageNet, and a Wide-ResNet on CIFAR-100, are measured in the same way. The gain is as large on ImageNet, 35 %, and smaller on CIFAR-100, 31 %. The
-sizes agree for CIFAR-100 (75 % below 5, 7 % above 20, up to 66), but not for the EfficientNet: 59 % below 5, 0.2 % above 20, up to 25, and
-size 2 is more frequent than 1. Its scores are too flat: the temperature of least NLL, fitted on these same images, is 0.69. Sharpened with it, its sizes decrease,
-too (68 % below 5, 3.6 % above 20, up to 43), though the gain is then 32 %: probabilities that fit better need not give better average-K sets. And
-average-K does not always win: on ImageNet it makes more errors than top-K for a quarter of all K, all of them 520 or more.
+The paper (Figures 15 and 16, a ResNet-152 on all 50,000 validation images) finds that average-5 makes about
+37 % fewer errors than top-5, that the sizes of its sets are strictly decreasing in frequency, 75 % of them
+below 5, 5 % above 20, up to 78. Here an EfficientNet-Lite2 on five images of each class of ImageNet, and a
+Wide-ResNet on CIFAR-100, are measured in the same way. The gain is as large on ImageNet, 35 %, and smaller on
+CIFAR-100, 31 %. The sizes agree for CIFAR-100 (75 % below 5, 7 % above 20, up to 66), but not for the
+EfficientNet: 59 % below 5, 0.2 % above 20, up to 25, and size 2 is more frequent than 1. Its scores are too
+flat: the temperature of least NLL, fitted on these same images, is 0.69. With this temperature its set sizes
+also decrease in frequency (68 % below 5, 3.6 % above 20, up to 43), but the gain is then 32 %: better-fitting
+probabilities need not give better average-K sets. And average-K is not always better: on ImageNet it makes
+more errors than top-K for a quarter of all K, all of them 520 or more.
 
-python examples/09_large_class_models.py --data DIR    # DIR/imagenet5k and DIR/cifar100_wide_resnet, with logits.npy and labels.npy; needed
+python examples/09_large_class_models.py --data DIR    # DIR/imagenet5k and DIR/cifar100_wide_resnet, with logits.npy and labels.npy; required
 """
 
 import argparse
@@ -22,12 +25,12 @@ from matplotlib import pyplot as plt
 import avgk_dask as avgk
 
 NAME = "09_large_class_models"
-#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+#: Printed for each verdict; a claim that the paper does not make has none.
 VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
-#: What the paper tells of ResNet-152 at K = 5.
+#: The paper's numbers for ResNet-152 at K = 5.
 PAPER = {"relative_gain": 0.37, "share_below_5": 0.75, "share_above_20": 0.05, "largest_set": 78}
-#: How near a number must be to agree: the gain and the share below 5 within 0.05, that above 20 within 0.02, the largest set within a factor of 1.5.
+#: Limits for "agrees": the gain and the share below 5 within 0.05, that above 20 within 0.02, the largest set within a factor of 1.5.
 NEAR = {
     "relative_gain": lambda ours, paper: abs(ours - paper) <= 0.05,
     "share_below_5": lambda ours, paper: abs(ours - paper) <= 0.05,
@@ -37,7 +40,7 @@ NEAR = {
 
 
 def measure(result):
-    """Return what the paper tells of ResNet-152, of a result at K = 5."""
+    """Return the numbers that the paper gives for ResNet-152, for a result at K = 5."""
     counts = result.set_size_count.sel(k=5).values
     largest = int(np.flatnonzero(counts).max())
     return {
@@ -53,7 +56,7 @@ def measure(result):
 
 
 def main(argv=None):
-    """Evaluate both models as they are, and the one on ImageNet with a better temperature; draw."""
+    """Evaluate both models, and the one on ImageNet also with a better temperature; draw the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--out", type=pathlib.Path, default="examples-out", help="folder for the picture and the numbers"
@@ -89,7 +92,7 @@ def main(argv=None):
         for key, paper in PAPER.items():
             ours = numbers[name][key]
             claim = f"{name}: {key.replace('_', ' ')}, average-5 (Figures 15, 16)"
-            # The paper has no CIFAR-100: nothing to agree with.
+            # The paper has no CIFAR-100, so there is no verdict.
             agrees = None if name == "CIFAR-100" else NEAR[key](ours, paper)
             claims.append({"claim": claim, "paper": f"{paper} (ImageNet)", "ours": ours, "agrees": agrees})
         claims.append(
@@ -121,8 +124,8 @@ def main(argv=None):
         avgk.plot.errors(curves[name], row[0]).set(title=f"{name}: errors for all K", xscale="log")
         avgk.plot.gains(results[name], row[1]).set_title("errors saved")
         if name == "ImageNet":
-            told = "ResNet-152 (paper)\nat K = 5: 37 % saved,\nsets: 75 % below 5,\n5 % above 20, up to 78"
-            row[2].text(0.97, 0.6, told, transform=row[2].transAxes, ha="right", va="top", fontsize="small")
+            paper_text = "ResNet-152 (paper)\nat K = 5: 37 % saved,\nsets: 75 % below 5,\n5 % above 20, up to 78"
+            row[2].text(0.97, 0.6, paper_text, transform=row[2].transAxes, ha="right", va="top", fontsize="small")
         drawn = [name, "ImageNet, sharpened"] if name == "ImageNet" else [name]
         for each in drawn:
             avgk.plot.set_sizes(results[each], k=5, ax=row[2], label=each).set_title("set sizes of average-5")

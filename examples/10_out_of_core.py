@@ -1,14 +1,14 @@
 """Out of core: the paper's Algorithm 1 on more scores than the workers have memory, to the last bit.
 
-The paper's Algorithm 1 takes a quantile of all N x C scores, and its listing (Appendix A) holds them in memory. Here
-1.6 GB of simulated scores are evaluated on two workers of 600 MB each. We agree: on 1,000 rows that the listing can
-hold, all ten thresholds are equal, to the last bit; the cost is O(N x C), here one read of the store for all ten
-budgets; sets have exactly K labels on average. A worker never had more than 380 MB, of which 280 MB were there before
-it began. The paper says nothing of clusters; the result there is the one of threads, every bit. `--quick` takes 24
-MB, which shows the same but for the size.
+The paper's Algorithm 1 takes a quantile of all N x C scores, and its listing (Appendix A) holds them in
+memory. Here 1.6 GB of simulated scores are evaluated on two workers of 600 MB each. We agree: on 1,000 rows,
+which fit the listing, all ten thresholds are equal, to the last bit; the cost is O(N x C), here one read of
+the store for all ten budgets; sets have exactly K labels on average. A worker never used more than 380 MB, of
+which 280 MB were in use before it began. The paper does not mention clusters; the result on one has the same
+bits as on threads. `--quick` uses 24 MB and shows the same at a smaller size.
 
 python examples/10_out_of_core.py                                  # starts two workers of 600 MB and prints their dashboard
-python examples/10_out_of_core.py --scheduler tcp://10.0.0.1:8786  # the same on a cluster; --folder is one that its workers see
+python examples/10_out_of_core.py --scheduler tcp://10.0.0.1:8786  # the same on a cluster; --folder is a folder shared with its workers
 """
 
 import argparse
@@ -27,7 +27,7 @@ from matplotlib import pyplot as plt
 import avgk_dask as avgk
 from avgk_dask.testing import Simulation, simulate_store
 
-#: What is printed of a claim: some rows are beyond the paper, and have no verdict.
+#: Printed for each verdict; a claim that the paper does not make has none.
 VERDICTS = {True: "agrees", False: "does not agree", None: "not in the paper"}
 
 
@@ -37,12 +37,12 @@ def paper_threshold(scores, k):
 
 
 def peak_memory():
-    """Return the most memory this process ever had, in bytes (on Linux)."""
+    """Return the peak memory of this process in bytes (on Linux)."""
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 
 
 def start(scheduler):
-    """Return a client, of the scheduler at an address or of two small workers of its own, and what ends both."""
+    """Return a client, for the scheduler at an address or for two new small workers, and a function that closes both."""
     ending = contextlib.ExitStack()
     if scheduler is None:
         scheduler = ending.enter_context(
@@ -72,9 +72,7 @@ def main(argv=None):
     n_samples, n_classes = (3_000, 1_000) if args.quick else (20_000, 10_000)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         store = f"{folder}/scores.zarr"
-        simulate_store(
-            store, Simulation(n_samples, n_classes, dtype="float64")
-        )  # chunk by chunk, as a ScoreWriter would
+        simulate_store(store, Simulation(n_samples, n_classes, dtype="float64"))  # chunk by chunk, like a ScoreWriter
 
         client, ending = start(args.scheduler)
         with ending:
@@ -83,11 +81,11 @@ def main(argv=None):
             workers = client.scheduler_info(n_workers=-1)["workers"].values()
             memory = sum(worker["memory_limit"] for worker in workers)
             before = max(client.run(peak_memory).values())
-            found = avgk.evaluate(store, k=range(1, 11))  # with a client open, everything is computed there
+            result = avgk.evaluate(store, k=range(1, 11))  # with a client open, everything is computed there
             peak = max(client.run(peak_memory).values())
         with dask.config.set(scheduler="threads"):
             again = avgk.evaluate(store, k=range(1, 11))
-            # Some rows that fit into memory, for the paper's own code.
+            # Some rows that fit into memory, for the paper's code.
             few = avgk.open_scores(store).scores[:1_000].values
             ours = avgk.threshold(few, k=range(1, 11)).threshold.values
             task_memory = avgk.info(store)["task_memory"]
@@ -105,19 +103,19 @@ def main(argv=None):
         {
             "claim": "Cost is O(N x C): how often the store is read for ten budgets",
             "paper": "O(N x C) for one K (Algorithm 1)",
-            "ours": found.attrs["reads"],
-            "agrees": found.attrs["reads"] <= 2,
+            "ours": result.attrs["reads"],
+            "agrees": result.attrs["reads"] <= 2,
         },
         {
             "claim": "Sets have K labels on average: largest difference of the average set size from K",
             "paper": "exactly K (section 8.1)",
-            "ours": float(np.abs(found.average_set_size - found.k).max()),
-            "agrees": bool((found.average_set_size == found.k).all()),
+            "ours": float(np.abs(result.average_set_size - result.k).max()),
+            "agrees": bool((result.average_set_size == result.k).all()),
         },
         {
             "claim": "The cluster gives every bit that threads give: results that are identical",
-            "paper": "not told",
-            "ours": int(found.identical(again)),
+            "paper": "not stated",
+            "ours": int(result.identical(again)),
             "agrees": None,
         },
     ]
@@ -125,7 +123,7 @@ def main(argv=None):
         claims.append(
             {
                 "claim": "The scores are larger than the memory of all workers: bytes of scores over bytes of memory",
-                "paper": "not told",
+                "paper": "not stated",
                 "ours": n_bytes / memory,
                 "agrees": None,
             }
@@ -137,10 +135,10 @@ def main(argv=None):
         "peak_bytes_of_a_worker_before": before,
         "peak_bytes_of_a_worker": peak,
         "task_memory": task_memory,
-        "reads": found.attrs["reads"],
-        "threshold": found.threshold.values.tolist(),
-        "average_k_error": found.average_k_error.values.tolist(),
-        "top_k_error": found.top_k_error.values.tolist(),
+        "reads": result.attrs["reads"],
+        "threshold": result.threshold.values.tolist(),
+        "average_k_error": result.average_k_error.values.tolist(),
+        "top_k_error": result.top_k_error.values.tolist(),
     }
 
     args.out.mkdir(parents=True, exist_ok=True)
@@ -155,7 +153,7 @@ def main(argv=None):
     }
     left.bar(list(bars), [value / 1e9 for value in bars.values()], color="0.6")
     left.set(title="the store and the memory there is", ylabel="GB")
-    avgk.plot.errors(found, right).set_title("what was found")
+    avgk.plot.errors(result, right).set_title("errors")
     figure.savefig(args.out / "10_out_of_core.png", dpi=120)
     plt.close(figure)
     for claim in claims:

@@ -1,14 +1,17 @@
-"""What the theory says, where eta is known: does each inequality of the paper hold, and how tight is it?
+"""What the theory says: does each inequality of the paper hold for known eta, and how tight is it?
 
-The paper proves that the gain has two equal forms (Proposition 2), is zero if and only if the supports of the ranks K and K + 1 do not overlap
-(Proposition 3), and is at least the straddle bound (Proposition 5). Of estimated scores it proves that the regret of top-K and average-K sets is
-at most the mean distance ||eta - eta_hat||_1 (Theorems 8 and 9), which is at most sqrt(2/mu regret of the loss) for a strongly proper loss
-(Proposition 12), so that a small loss gives good sets (Theorem 13). Here eta is that of a simulation, or the votes on CIFAR-10H (with --data), and
-eta_hat is made of 1, 4, 16, ... votes drawn from eta. All of it holds, as it must. How tight? The straddle bound is 43 % of
-the gain in the median, at most 92 %. The distance is at most 79 % of the bound by the NLL, 59 % by the Brier score, 39 % by one-versus-all. Loosest
-is the step from the sets to the distance: the regret is at most 24 % of it, and vanishes faster, with 4,096 votes to 1 % of the distance. What the
-paper does not prove and found in all its experiments, that estimated average-K sets are no worse than top-K sets, does not hold here: with
-few votes they make up to 0.3 % points more errors.
+The paper proves that the gain has two equal forms (Proposition 2), is zero if and only if the supports of the
+ranks K and K + 1 do not overlap (Proposition 3), and is at least the straddle bound (Proposition 5). For
+estimated scores it proves that the regret of top-K and average-K sets is at most the mean distance ||eta -
+eta_hat||_1 (Theorems 8 and 9), which is at most sqrt(2/mu regret of the loss) for a strongly proper loss
+(Proposition 12), so that a small loss gives good sets (Theorem 13). Here eta is that of a simulation, or the
+votes on CIFAR-10H (with --data), and eta_hat is made of 1, 4, 16, ... votes drawn from eta. All inequalities
+hold, as they must. Their tightness differs: the straddle bound is 43 % of the gain in the median, at most
+92 %. The distance is at most 79 % of the bound by the NLL, 59 % by the Brier score, 39 % by one-versus-all.
+The step from the sets to the distance is the loosest: the regret is at most 24 % of the distance, and
+vanishes faster (1 % of it with 4,096 votes). The paper observes, but does not prove, that estimated average-K
+sets are never worse than top-K sets. That does not hold here: with few votes they make up to 0.3 percentage
+points more errors.
 
 python examples/12_what_the_theory_says.py --data DIR    # DIR/cifar10h/eta.npy; without it, the simulation alone
 """
@@ -35,13 +38,13 @@ BOUND_COLORS = dict(zip(LOSSES, ("C2", "C4", "C5"), strict=True))
 
 
 def estimate(eta, n_votes):
-    """Return probabilities estimated from votes drawn from eta, and one more vote shared by all classes, so that none is 0."""
+    """Return probabilities estimated from votes drawn from eta, plus one vote shared by all classes, which avoids zeros."""
     votes = np.random.default_rng(n_votes).multinomial(n_votes, eta / eta.sum(axis=1, keepdims=True))
     return (votes + 1 / eta.shape[1]) / (n_votes + 1)
 
 
 def measure_gain(eta):
-    """Return the gain in both forms, its lower bounds, and how they compare, over the budgets."""
+    """Return the gain in both forms, its lower bounds, and their ratios, for all budgets."""
     gain, result = avgk.adaptive_gain(eta, BUDGETS), avgk.evaluate(eta, eta, k=BUDGETS)
     return {
         "gain": gain.adaptive_gain.values.tolist(),
@@ -57,7 +60,7 @@ def measure_regret(eta, votes):
     rows = []
     for n_votes in votes:
         scores = estimate(eta, n_votes)
-        found = avgk.plug_in_regret(scores, eta, BUDGETS)
+        result = avgk.plug_in_regret(scores, eta, BUDGETS)
         bounds = {
             name: avgk.losses.regret_bound(name, loss(scores, eta) - loss(eta, eta), eta.shape[1])
             for name, loss in LOSSES.items()
@@ -65,10 +68,10 @@ def measure_regret(eta, votes):
         rows.append(
             {
                 "votes": n_votes,
-                "top_k_regret": found.top_k_regret.values.tolist(),
-                "average_k_regret": found.average_k_regret.values.tolist(),
-                "estimated_gain": (found.top_k_error - found.average_k_error).values.tolist(),
-                "distance": float(found.plug_in_bound),
+                "top_k_regret": result.top_k_regret.values.tolist(),
+                "average_k_regret": result.average_k_regret.values.tolist(),
+                "estimated_gain": (result.top_k_error - result.average_k_error).values.tolist(),
+                "distance": float(result.plug_in_bound),
                 **{f"{name}_bound": bound for name, bound in bounds.items()},
             }
         )
@@ -76,9 +79,9 @@ def measure_regret(eta, votes):
 
 
 def gain_claims(gains):
-    """Return what Propositions 2, 3 and 5 say of all the problems."""
+    """Return the claims of Propositions 2, 3 and 5 for all problems."""
     gain, second, bound, first, overlap = (
-        np.array([found[name] for found in gains.values()])
+        np.array([each[name] for each in gains.values()])
         for name in ("gain", "gain_symmetric", "straddle_bound", "first_order", "supports_overlap")
     )
     wrong = int(np.sum((gain > 1e-15) != overlap))
@@ -110,7 +113,7 @@ def gain_claims(gains):
 
 
 def regret_claims(name, rows):
-    """Return what Theorems 8, 9 and 13 and Proposition 12 say of one problem, estimated better and better."""
+    """Return the claims of Theorems 8, 9 and 13 and Proposition 12 for one problem and increasingly good estimates."""
     distance = np.array([row["distance"] for row in rows])
     top, average = (np.array([row[f"{rule}_k_regret"] for row in rows]) for rule in ("top", "average"))
     claims = [
@@ -135,27 +138,27 @@ def regret_claims(name, rows):
 
 
 def claim(text, paper, ours, at_most):
-    """Return a claim that agrees where the number is at most a limit."""
+    """Return a claim that agrees if the number is at most a limit."""
     return {"claim": text, "paper": paper, "ours": float(ours), "agrees": bool(ours <= at_most)}
 
 
 def draw(problems, gains, regrets):
-    """Draw gains with their bounds, and regrets with theirs, a row for each problem with estimates."""
+    """Draw gains and regrets with their bounds, one row per problem with estimates."""
     figure, axes = plt.subplots(len(regrets), 2, figsize=(10, 3.8 * len(regrets)), layout="constrained", squeeze=False)
-    for row, (name, found) in zip(axes, regrets.items(), strict=True):
+    for row, (name, rows) in zip(axes, regrets.items(), strict=True):
         for key, style in {"gain": "o-", "straddle_bound": "s--", "first_order": "^:"}.items():
-            shown = np.array(gains[name][key])  # a zero has no place on a logarithmic axis
+            shown = np.array(gains[name][key])  # a logarithmic axis has no zero
             row[0].plot(BUDGETS, np.where(shown > 0, shown, np.nan), style, label=key.replace("_", " "))
         row[0].set(title=f"{name} ({problems[name].shape[1]} classes)", xlabel="K", xticks=BUDGETS, yscale="log")
         row[0].set_ylabel("difference of errors")
-        votes = [each["votes"] for each in found]
+        votes = [each["votes"] for each in rows]
         for key, color in {"top_k_regret": avgk.plot.TOP_K, "average_k_regret": avgk.plot.AVERAGE_K}.items():
-            regret = [each[key][1] or np.nan for each in found]  # nor has this one
+            regret = [each[key][1] or np.nan for each in rows]  # nor has this axis
             row[1].plot(votes, regret, "o-", color=color, label=f"{key.replace('_', ' ')}, K = 2")
-        row[1].plot(votes, [each["distance"] for each in found], "k-", label="distance")
+        row[1].plot(votes, [each["distance"] for each in rows], "k-", label="distance")
         for loss in LOSSES:
             row[1].plot(
-                votes, [each[f"{loss}_bound"] for each in found], "--", color=BOUND_COLORS[loss], label=f"{loss} bound"
+                votes, [each[f"{loss}_bound"] for each in rows], "--", color=BOUND_COLORS[loss], label=f"{loss} bound"
             )
         row[1].set(title="regret and its bounds", xlabel="votes that eta is estimated from", xscale="log", yscale="log")
         row[1].set_ylabel("regret, distance, bounds")

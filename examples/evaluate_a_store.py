@@ -10,7 +10,7 @@ import numpy as np
 import avgk_dask as avgk
 from avgk_dask.testing import simulate
 
-# Scores and labels as a model's evaluation loop leaves them.
+# Scores and labels, as from a model's evaluation loop.
 data = simulate(n_samples=20_000, n_classes=200, seed=1).compute()
 
 with tempfile.TemporaryDirectory() as folder:

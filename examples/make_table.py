@@ -1,4 +1,4 @@
-"""Print the table of examples/README.md: what the paper says, and what the examples measured.
+"""Print the table of examples/README.md: the paper's claims and the examples' measurements.
 
 python examples/make_table.py examples/results
 """
@@ -20,14 +20,14 @@ def make_table(folder, name="[0-9][0-9]_"):
     """Return the Markdown table of all claims in a folder's JSON files whose names begin so, in the order of the names."""
     lines = ["| example | claim | paper | ours | agrees |", "|---|---|---|---|---|"]
     for path in sorted(folder.glob(f"{name}*.json")):
-        found = json.loads(path.read_text())
-        for claim in found["claims"]:
+        results = json.loads(path.read_text())
+        for claim in results["claims"]:
             cells = [
-                found["example"][:2],
+                results["example"][:2],
                 claim["claim"],
                 claim["paper"],
                 claim["ours"],
-                {True: "yes", False: "**no**", None: "not told"}[claim["agrees"]],
+                {True: "yes", False: "**no**", None: "not stated"}[claim["agrees"]],
             ]
             lines.append(f"| {' | '.join(cell(each) for each in cells)} |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, as they are committed, and progress shows in one with or without widgets."""
+"""The committed notebooks run from top to bottom, and progress shows with and without widgets."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_notebooks__are_two():
     assert [path.name for path in NOTEBOOKS] == ["cluster.ipynb", "tour.ipynb"]
 
 
-#: The one on a cluster writes 2.4 GB, and takes a minute.
+#: The notebook with the cluster writes 2.4 GB and takes a minute.
 RUNS = [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem == "cluster")) for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("path", RUNS)
-@pytest.mark.filterwarnings("default")  # of the Jupyter client, not ours
-def test_notebooks__run_and_show_what_is_committed(path, tmp_path):
+@pytest.mark.filterwarnings("default")  # those of the Jupyter client
+def test_notebooks__run_and_give_the_committed_output(path, tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("distributed")
     committed = nbformat.read(path, as_version=4)
@@ -48,7 +48,7 @@ def test_notebooks__run_and_show_what_is_committed(path, tmp_path):
     tables = [[line for line in text_of(n, "stdout").splitlines() if " % " in line] for n in (committed, done)]
     assert tables[0] == tables[1] != []
     assert sum(cell.cell_type == "code" for cell in done.cells) <= 10
-    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+    assert list(tmp_path.iterdir()) == []  # no files remain
 
 
 @pytest.mark.parametrize("widgets", [True, False])
@@ -56,7 +56,7 @@ def test_notebooks__run_and_show_what_is_committed(path, tmp_path):
 def test_progress__shows_in_a_notebook(widgets, tmp_path):
     pytest.importorskip("ipywidgets")
     without = "" if widgets else "import sys; sys.modules['ipywidgets'] = None\n"
-    code = f"{without}import avgk_dask as avgk, numpy as np\nfound = avgk.evaluate(np.eye(5), k=1, progress=True)"
+    code = f"{without}import avgk_dask as avgk, numpy as np\nresult = avgk.evaluate(np.eye(5), k=1, progress=True)"
     done = run(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), tmp_path)
     shown = [output.data for output in done.cells[0].outputs if output.output_type == "display_data"]
     has_widget = any("application/vnd.jupyter.widget-view+json" in data for data in shown)

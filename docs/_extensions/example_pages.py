@@ -1,7 +1,7 @@
-"""Make a page of each example: what it says, its picture, what was measured, and its code.
+"""Make a page of each example: its introduction, its pictures, its measurements and its code.
 
-Nothing is run here. The pictures and numbers are those of ``examples/results``, from the run that ``examples/README.md`` tells of;
-that page becomes the first one.
+Nothing is run here. The pictures and numbers are those of ``examples/results``. ``examples/README.md``, which describes that run,
+becomes the first page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 
 def write_pages(examples: pathlib.Path, pages: pathlib.Path, repository: str) -> None:
-    """Write the pages of all examples into an empty folder."""
+    """Replace the pages of all examples."""
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir()
     scripts = sorted(examples.glob("[0-9][0-9]_*.py"))
@@ -36,19 +36,19 @@ def page_of(script: pathlib.Path, make_table: Callable[[pathlib.Path, str], str]
     commands = f"```text\n{paragraphs.pop()}\n```"
     measured = make_table(results, script.stem)
     code = f"```{{literalinclude}} ../../examples/{script.name}\n:language: py\n```"
-    parts = [f"# {title}", f"**{first}**", *paragraphs, *pictures, "## What was measured", measured]
+    parts = [f"# {title}", f"**{first}**", *paragraphs, *pictures, "## Measurements", measured]
     return "\n\n".join([*parts, "## Run it", commands, "## The code", code]) + "\n"
 
 
 def first_page(text: str, scripts: list[pathlib.Path], repository: str) -> str:
     """Return ``examples/README.md`` with links to the pages of this site."""
-    text = re.sub(r"\]\(([\w/]+\.\w+)\)", lambda found: f"]({address(found[1], repository)})", text)
+    text = re.sub(r"\]\(([\w/]+\.\w+)\)", lambda match: f"]({address(match[1], repository)})", text)
     names = "\n".join(script.stem for script in scripts)
     return f"{text}\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
 
 
 def address(name: str, repository: str) -> str:
-    """Return where a file of ``examples`` is shown: on a page of this site, or in the repository."""
+    """Return the address of a file of ``examples``: a page of this site, or a file of the repository."""
     if re.match(r"\d\d_\w+\.py", name):
         return name.replace(".py", ".md")
     return f"../notebooks/{name}" if name.endswith(".ipynb") else f"{repository}/blob/main/examples/{name}"

@@ -1,8 +1,8 @@
 """Run what the pages show: every Python snippet and every command of a page, while it is built.
 
-A block of ``python`` is executed, with the names of the blocks before it on the same page; what it prints and draws follows it.
-In a block of ``console``, each line that begins with ``$ avgk`` is run, and what it prints follows the line. All of a page
-happens in one empty folder. What fails is a warning of the build. A command whose status is not 0 says so: ``# exit status 1``.
+A block of ``python`` is run with the names of the earlier blocks of its page; its output and figures are added after it. In a block of
+``console``, each line that begins with ``$ avgk`` is run, and its output is added after the line. Each page has an empty folder of its
+own. A failure is a warning of the build. If a command should fail, its line ends with ``# exit status 1``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass
 class Session:
-    """What the blocks of one page share: a folder and the names they have defined."""
+    """The state shared by the blocks of one page: a folder and the names they have defined."""
 
     folder: str
     scope: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
 
     def run_python(self, code: str) -> str:
-        """Return what the code prints."""
+        """Run the code and return its output."""
         printed = io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -53,8 +53,8 @@ class Session:
         return printed.getvalue()
 
     def run_command(self, line: str) -> str:
-        """Return what a line ``$ avgk ...`` prints; raise where its exit status is not what the line says."""
-        expected = int(found[1]) if (found := re.search(r"# exit status (\d+)", line)) else 0
+        """Run a line ``$ avgk ...`` and return its output; raise if its exit status is not the expected one."""
+        expected = int(status[1]) if (status := re.search(r"# exit status (\d+)", line)) else 0
         with contextlib.chdir(self.folder):
             arguments = shlex.split(line.removeprefix("$ avgk"), comments=True)
             done = CliRunner(env={"COLUMNS": "80"}).invoke(main, arguments, prog_name="avgk")
@@ -63,7 +63,7 @@ class Session:
         return done.output
 
     def run_console(self, text: str) -> str:
-        """Return the text with what each of its commands prints."""
+        """Return the text with the output of each of its commands."""
         shown = []
         for line in text.splitlines():
             shown.append(line)
@@ -73,14 +73,14 @@ class Session:
 
 
 def shown_output(text: str) -> nodes.literal_block:
-    """Return a block that shows what was printed."""
+    """Return a block that shows printed output."""
     block = nodes.literal_block(text, text, classes=["printed"])
     block["language"] = "text"
     return block
 
 
 class RunSnippets(SphinxTransform):
-    """Runs the blocks of a Markdown page from top to bottom, and puts what they give behind them."""
+    """Runs the blocks of a Markdown page from top to bottom, and adds their output after them."""
 
     default_priority = 100
 
@@ -99,17 +99,17 @@ class RunSnippets(SphinxTransform):
             plt.close("all")
 
     def run(self, block: nodes.literal_block, session: Session) -> None:
-        """Run one block, and add what it prints and draws."""
+        """Run one block, and add its output and figures."""
         if block["language"] == "console":
             text = session.run_console(block.astext())
             block.rawsource, block.children = text, []
             block += nodes.Text(text)
             return
         printed = session.run_python(block.astext())
-        found: list[nodes.Node] = [shown_output(printed.rstrip())] if printed.strip() else []
-        found += [self.picture(number, block) for number in plt.get_fignums()]
+        results: list[nodes.Node] = [shown_output(printed.rstrip())] if printed.strip() else []
+        results += [self.picture(number, block) for number in plt.get_fignums()]
         place = block.parent.index(block) + 1
-        block.parent.insert(place, found)
+        block.parent.insert(place, results)
 
     def picture(self, number: int, block: nodes.literal_block) -> nodes.image:
         """Save a figure, and return it as an image; its text is the title of the section."""
@@ -129,7 +129,7 @@ class RunSnippets(SphinxTransform):
 
 
 class LinkNames(SphinxTransform):
-    """Links what is set as code and called, such as ``evaluate(scores)``, to its page of the reference."""
+    """Links calls in code font, such as ``evaluate(scores)``, to their pages of the reference."""
 
     default_priority = 110
 
@@ -168,7 +168,7 @@ def iter_parents(node: nodes.Node) -> Any:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the transforms. Pages are read one after the other: the folder is that of the process."""
+    """Add the transforms. Pages cannot be read in parallel, because each changes the folder of the process."""
     mpl.use("agg")
     pd.set_option("display.width", 100, "display.max_columns", None)
     app.add_transform(RunSnippets)

@@ -13,8 +13,8 @@ with (
     coiled.Cluster(
         n_workers=[4, 20],
         worker_memory="16 GiB",
-        region="us-east-1",  # where the bucket is: reading across regions is slow, and is paid for
-        spot_policy="spot_with_fallback",  # a machine that is taken away changes no result
+        region="us-east-1",  # the region of the bucket: reading across regions is slow and costs money
+        spot_policy="spot_with_fallback",  # losing a machine does not change the result
         idle_timeout="10 minutes",
     ) as cluster,
     cluster.get_client() as client,

@@ -11,7 +11,7 @@ from distributed import Client
 
 import avgk_dask as avgk
 
-initialize(nthreads=1, dashboard_address=":0")  # only rank 1 comes back from here; the others end when it does
+initialize(nthreads=1, dashboard_address=":0")  # returns on rank 1 only; the other ranks end with it
 
 with Client() as client:
     client.wait_for_workers(1)

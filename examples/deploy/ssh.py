@@ -12,8 +12,8 @@ import avgk_dask as avgk
 
 store, *hosts = sys.argv[1:]
 
-# Workers start in the home folder of their host: the store is an absolute path that all hosts see, or a URL.
-# Users, ports and keys are those of ~/.ssh/config; each host has this Python at the same path, or say remote_python="...".
+# Workers start in the home folder of their host, so the store is an absolute path that all hosts can open, or a URL.
+# Users, ports and keys come from ~/.ssh/config. If a host has Python at another path, pass remote_python="...".
 with SSHCluster(hosts, scheduler_options={"port": 0, "dashboard_address": ":0"}) as cluster, Client(cluster) as client:
     client.wait_for_workers(len(hosts) - 1)
     start = time.perf_counter()

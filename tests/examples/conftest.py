@@ -1,4 +1,4 @@
-"""Examples are run with --quick, once for all tests and processes, and what each must write is checked."""
+"""Fixtures that run an example with --quick, once for all tests and processes, and check its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
 @dataclass(frozen=True)
 class Written:
-    """What an example wrote: its claims by text, and its numbers."""
+    """The output of an example: its claims by text, and its numbers."""
 
     claims: dict[str, dict]
     numbers: dict
@@ -33,7 +33,7 @@ class Written:
 
 
 def read(folder: pathlib.Path, name: str) -> Written:
-    """Return what an example wrote, checked."""
+    """Read the output of an example and check its form."""
     (path,) = folder.glob("*.json")
     assert path.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
     assert sorted(folder.iterdir()) == [path, path.with_suffix(".png")]
@@ -51,7 +51,7 @@ def read(folder: pathlib.Path, name: str) -> Written:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    """Give a function that runs an example with --quick and returns what it wrote."""
+    """Return a function that runs an example with --quick and returns its output."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 

@@ -1,4 +1,4 @@
-"""Examples of scores that are given (01, 02, 09, 12), and the table of all: effects have the direction and size of the paper, or differ as told."""
+"""Examples that load or simulate scores (01, 02, 09, 12), and the table of all examples: effects have the documented direction and size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_toy_examples__have_the_numbers_of_table_1(run):
-    found = run("01_toy_examples")
-    lines = [list(found.numbers[f"example_{i}"].values())[:6] for i in (1, 2, 3, 4)]
+    written = run("01_toy_examples")
+    lines = [list(written.numbers[f"example_{i}"].values())[:6] for i in (1, 2, 3, 4)]
     expected = [
         [0, 0, 0, 0, 0, 0],
         [1 / 9, 0, 1 / 9, 1 / 3, 1 / 27, 1 / 9],
@@ -25,37 +25,37 @@ def test_toy_examples__have_the_numbers_of_table_1(run):
     ]
     np.testing.assert_allclose(lines, expected, atol=1e-12)
     # One sentence of the paper does not hold for its own way to break ties.
-    assert all(text.startswith("Example 3,") for text in found.disagreeing)
-    assert found.numbers["example_3"]["set_size_shares"][2] == pytest.approx(0.6367, abs=0.002)
-    assert len(found.claims) == 19
+    assert all(text.startswith("Example 3,") for text in written.disagreeing)
+    assert written.numbers["example_3"]["set_size_shares"][2] == pytest.approx(0.6367, abs=0.002)
+    assert len(written.claims) == 19
 
 
 def test_human_ambiguity__saturates_where_all_votes_are_in_the_sets(run, data):
-    found = run("02_human_ambiguity", "--data", str(data))
+    written = run("02_human_ambiguity", "--data", str(data))
     oracle = json.loads((data / "cifar10h" / "oracle.json").read_text())["by_k"]
     for i in range(3):
-        assert found.numbers["top_k_error"][i] == pytest.approx(oracle[str(i + 1)]["top_error"], abs=1e-12)
-        assert found.numbers["average_k_error"][i] == pytest.approx(oracle[str(i + 1)]["avg_error"], abs=1e-12)
-    assert found.numbers["saturated_from_k"] == 1.9404
-    assert (found.numbers["threshold_at_2"], found.numbers["n_ties_at_2"], found.numbers["n_kept_at_2"]) == (
+        assert written.numbers["top_k_error"][i] == pytest.approx(oracle[str(i + 1)]["top_error"], abs=1e-12)
+        assert written.numbers["average_k_error"][i] == pytest.approx(oracle[str(i + 1)]["avg_error"], abs=1e-12)
+    assert written.numbers["saturated_from_k"] == 1.9404
+    assert (written.numbers["threshold_at_2"], written.numbers["n_ties_at_2"], written.numbers["n_kept_at_2"]) == (
         0,
         80_596,
         596,
     )
-    assert found.numbers["average_k_error_one_label_before"] > 1e-6 > 1e-15 > found.numbers["average_k_error_there"]
-    assert (found.numbers["top_1_error_by_label"], found.numbers["average_1_error_by_label"]) == (0.0079, 0.0082)
-    assert found.disagreeing == []
+    assert written.numbers["average_k_error_one_label_before"] > 1e-6 > 1e-15 > written.numbers["average_k_error_there"]
+    assert (written.numbers["top_1_error_by_label"], written.numbers["average_1_error_by_label"]) == (0.0079, 0.0082)
+    assert written.disagreeing == []
 
 
 def test_large_class_models__gain_as_the_paper_says_and_sizes_as_told(run, data):
-    found = run("09_large_class_models", "--data", str(data))
+    written = run("09_large_class_models", "--data", str(data))
     for name, folder in {"ImageNet": "imagenet5k", "CIFAR-100": "cifar100_wide_resnet"}.items():
         five = json.loads((data / folder / "oracle.json").read_text())["by_k"]["5"]
-        assert found.numbers[name]["top_5_error"] == pytest.approx(five["top_error"], abs=5e-4), name
-        assert found.numbers[name]["average_5_error"] == pytest.approx(five["avg_error"], abs=5e-4), name
-        assert found.numbers[name]["relative_gain"] == pytest.approx(five["rel"], abs=0.01), name
-    assert found.numbers["ImageNet"]["relative_gain"] == pytest.approx(0.347, abs=0.005)
-    sharp, flat, cifar = (found.numbers[name] for name in ("ImageNet, sharpened", "ImageNet", "CIFAR-100"))
+        assert written.numbers[name]["top_5_error"] == pytest.approx(five["top_error"], abs=5e-4), name
+        assert written.numbers[name]["average_5_error"] == pytest.approx(five["avg_error"], abs=5e-4), name
+        assert written.numbers[name]["relative_gain"] == pytest.approx(five["rel"], abs=0.01), name
+    assert written.numbers["ImageNet"]["relative_gain"] == pytest.approx(0.347, abs=0.005)
+    sharp, flat, cifar = (written.numbers[name] for name in ("ImageNet, sharpened", "ImageNet", "CIFAR-100"))
     assert sharp["temperature"] == pytest.approx(0.687, abs=0.01)
     assert flat["largest_set"] < sharp["largest_set"] < cifar["largest_set"]
     assert (flat["sizes_1_to_10_decrease"], sharp["sizes_1_to_10_decrease"]) == (False, True)
@@ -71,10 +71,10 @@ def test_examples__without_their_data_say_so_and_write_nothing(name, tmp_path, c
 
 
 def test_theory__every_inequality_holds_and_regret_vanishes(run):
-    found = run("12_what_the_theory_says")
+    written = run("12_what_the_theory_says")
     # The paper proves all of it but this one.
-    assert all("on estimated scores" in text for text in found.disagreeing)
-    gains = found.numbers["gains"]["simulation"]
+    assert all("on estimated scores" in text for text in written.disagreeing)
+    gains = written.numbers["gains"]["simulation"]
     assert gains["gain"] == gains["gain_symmetric"]
     assert all(
         0 < d <= bound < gain
@@ -85,8 +85,8 @@ def test_theory__every_inequality_holds_and_regret_vanishes(run):
     bound, first, gain = (np.array(gains[name][1:]) for name in ("straddle_bound", "first_order", "gain"))
     assert (bound[1:] > 1.2 * first[1:]).all()  # from K = 3 on
     assert ((bound / gain > 0.35) & (bound / gain < 0.6)).all()
-    assert max(found.numbers["gains"]["simulation, all rows alike"]["gain"]) == 0
-    first, *_, last = found.numbers["regrets"]["simulation"]
+    assert max(written.numbers["gains"]["simulation, all rows alike"]["gain"]) == 0
+    first, *_, last = written.numbers["regrets"]["simulation"]
     for row in (first, last):
         assert max(row["average_k_regret"] + row["top_k_regret"]) < row["distance"]
         for name in ("nll", "brier", "logistic"):
@@ -103,7 +103,7 @@ def test_make_table__has_a_line_for_each_claim_in_order(tmp_path):
     assert table.splitlines()[2:] == [
         "| 01 | x \\| 01_a | 0.3333 | 2 | yes |",
         "| 02 | x \\| 02_b | 0.3333 | 2 | **no** |",
-        "| 03 | x \\| 03_c | 0.3333 | 2 | not told |",
+        "| 03 | x \\| 03_c | 0.3333 | 2 | not stated |",
     ]
 
 
