@@ -186,13 +186,13 @@ def test_compare__without_labelled_samples_has_no_errors():
 
 
 def test_compare__of_very_large_sets_adds_products_up_exactly():
-    from avgk_dask.api.outcome import products_of
+    from avgk_dask.statistics.error_bars import multiply_columns
 
     a, b = np.array([2**31, 3, 2**30 + 1]), np.array([1, 2**31 - 1, 5])
     wide = [[int(x) for x in column] for column in (a, b)]
     expected = tuple(tuple(sum(x * y for x, y in zip(p, q, strict=True)) for q in wide) for p in wide)
-    assert products_of([a, b]) == expected
-    assert products_of([np.arange(40_000), np.ones(40_000, bool)])[0] == (
+    assert multiply_columns([a, b]) == expected
+    assert multiply_columns([np.arange(40_000), np.ones(40_000, bool)])[0] == (
         sum(i * i for i in range(40_000)),
         sum(range(40_000)),
     )
