@@ -230,7 +230,6 @@ def evaluate_with_curve(
     """
     with showing(options.progress):
         source = as_source(scores, labels, **options.opening)
-        refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
         if options.clusters is not None:
@@ -295,6 +294,7 @@ def find_outcome(
     ways to keep ties, which may take two more reads for soft labels.
     """
     source, counts = run.source, [count_labels(b, run.source.shape[0]) for b in (*budgets, *more)]
+    refuse_spread(source, options.ties)
     refuse_budgets(run, budgets, straddle=options.straddle)
     grouping = grouping or Grouping()
     search = find_thresholds(

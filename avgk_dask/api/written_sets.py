@@ -41,7 +41,7 @@ from .options import (
     check_word,
 )
 from .sets import apply_rule, rule_above, set_windows, settle_rule, top_rule
-from .thresholds import check_threshold, score_value
+from .thresholds import parse_threshold, score_value
 
 RULES = ("average", "top", "threshold", "conformal")
 
@@ -171,7 +171,7 @@ def _choose(
         return sets, {"threshold": level, "method": one.method, "alpha": one.alpha}
     if choice.rule == "threshold":
         assert choice.threshold is not None  # SetChoice looked
-        value = check_threshold(choice.threshold)
+        value = parse_threshold(choice.threshold)
         plain = int(value) if isinstance(value, Integral) else float(value)  # as JSON can hold it
         return apply_rule(source, rule_above(choice.threshold, source), nan_policy), {"threshold": plain}
     budget: Fraction
