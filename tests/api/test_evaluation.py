@@ -282,9 +282,9 @@ def test_evaluate__has_no_negative_errors_where_probabilities_are_rounded(engine
     for name in ("average_k_error", "average_k_error_lowest", "average_k_error_highest", "average_k_error_expected"):
         assert result[name].values[0] == 0
         assert not np.signbit(result[name].values).any()
-    for found in (result, curve):
-        assert found.top_k_error.sel(k=10) == 0
-        assert not np.signbit(found.top_k_error.values).any()
+    for actual in (result, curve):
+        assert actual.top_k_error.sel(k=10) == 0
+        assert not np.signbit(actual.top_k_error.values).any()
     assert not np.signbit(result.adaptive_gain.values[0])
     assert float(curve.mean_top_k_error) == pytest.approx(0.45)
     assert float(curve.mean_average_k_error) >= 0
@@ -292,8 +292,8 @@ def test_evaluate__has_no_negative_errors_where_probabilities_are_rounded(engine
 
 def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounded():
     eta = np.full((4, 10), 0.1)
-    found = avgk.risk(eta, eta, 0.05, cost=0)
-    assert (float(found.error), float(found.risk)) == (0, 0)
+    risks = avgk.risk(eta, eta, 0.05, cost=0)
+    assert (float(risks.error), float(risks.risk)) == (0, 0)
     best = avgk.best_threshold(eta, eta, cost=0)
     assert (best.error, best.risk) == (0, 0)
     regret = avgk.regret(np.ones((4, 10), bool), eta)

@@ -1,4 +1,4 @@
-"""Intervals of two standard errors: how often they hold what they are of, over many simulated data sets."""
+"""Intervals of two standard errors: how often they contain the true value, over many simulated data sets."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def covered(draw: Draw, n_sets: int, n_clusters: int):
     expected, hits = truth(draw), {}
     for seed in range(n_sets):
         scores, labels, clusters = draw(n_clusters, np.random.default_rng(seed))
-        mine = clusters if draw.cluster_size > 1 else None
+        codes = clusters if draw.cluster_size > 1 else None
         with dask.config.set(scheduler="synchronous"):
-            found = avgk.compare(scores, labels, KS, straddle=False, clusters=mine)
+            result = avgk.compare(scores, labels, KS, straddle=False, clusters=codes)
         pair = {"model": "a", "other": "b"}
         for name in (*NAMES, "difference", "average_against_top"):
             where = pair if name in ("difference", "average_against_top") else {"model": "a"}
-            got, true, stderr = found[name].sel(where), expected[name].sel(where), found[f"{name}_stderr"].sel(where)
+            got, true, stderr = result[name].sel(where), expected[name].sel(where), result[f"{name}_stderr"].sel(where)
             inside = (np.abs(got - true) <= 1.959964 * stderr).where(~np.isnan(got))
             hits[name] = hits.get(name, 0) + inside.values
     return {name: np.asarray(count) / n_sets for name, count in hits.items()}
@@ -58,8 +58,8 @@ def covered(draw: Draw, n_sets: int, n_clusters: int):
 @pytest.mark.parametrize("cluster_size, n_clusters", [(1, 800), (5, 400)])
 def test_intervals__cover_the_truth_95_times_in_100(cluster_size, n_clusters):
     """Of 2,000 sets: chance alone moves a coverage of 95 % by half a point, and the most of a dozen by somewhat more."""
-    found = covered(Draw(cluster_size), 2_000, n_clusters)
-    for name, shares in found.items():
+    result = covered(Draw(cluster_size), 2_000, n_clusters)
+    for name, shares in result.items():
         print(name, np.round(shares, 4).tolist())
         some = shares[~np.isnan(shares)]
         assert some.size

@@ -23,7 +23,7 @@ HOLES[7, 2] = True
 
 
 def hidden(values, mask, chunks, meta=None):
-    """Give a Dask array whose metadata do not tell that its blocks are masked."""
+    """Return a Dask array whose metadata do not show that its blocks are masked."""
     meta = np.empty((0,) * values.ndim, values.dtype) if meta is None else meta
     both = da.from_array(np.stack([values, mask]), chunks=(2, *chunks))
     chunks = both.chunks[1:]
@@ -100,8 +100,8 @@ LABELLED = {
 }
 
 
-def same(found, expected):
-    return found.identical(expected) if hasattr(expected, "identical") else found == expected
+def same(result, expected):
+    return result.identical(expected) if hasattr(expected, "identical") else result == expected
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +140,8 @@ def test_missing_labels__are_stored_as_unlabelled(tmp_path, kind, top_m):
 def test_missing_labels__are_unlabelled_for_truncated_stores(tmp_path, kind):
     with avgk.ScoreWriter(tmp_path / "a.zarr", C, top_m=4) as writer:
         writer.append(SCORES)
-    found = avgk.evaluate(tmp_path / "a.zarr", HARD[kind](), 1, straddle=False)
-    assert found.drop_attrs().identical(avgk.evaluate(tmp_path / "a.zarr", FILLED, 1, straddle=False).drop_attrs())
+    result = avgk.evaluate(tmp_path / "a.zarr", HARD[kind](), 1, straddle=False)
+    assert result.drop_attrs().identical(avgk.evaluate(tmp_path / "a.zarr", FILLED, 1, straddle=False).drop_attrs())
 
 
 def test_missing_labels__beside_scores_in_a_dataset_are_unlabelled(expected):
@@ -269,12 +269,12 @@ def test_masked_sets__are_refused(kind):
 @pytest.mark.sample(13)
 @pytest.mark.parametrize("kind", [*MATRICES, *FRAMES])
 def test_masked_batches__are_refused(tmp_path, kind):
-    given = (MATRICES | FRAMES)[kind](SCORES, HOLES)
+    masked = (MATRICES | FRAMES)[kind](SCORES, HOLES)
     with avgk.ScoreWriter(tmp_path / "a.zarr", C) as writer:
         with pytest.raises(avgk.ScoresError, match=r"scores must not be (masked|missing)"):
-            writer.append(given, LABELS)
+            writer.append(masked, LABELS)
         with pytest.raises(avgk.LabelsError, match=r"labels must not be (masked|missing)"):
-            writer.append(SCORES, given)
+            writer.append(SCORES, masked)
         writer.append(SCORES, LABELS)
 
 

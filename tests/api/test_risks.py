@@ -55,11 +55,11 @@ thresholds = st.lists(
 @given(data=st.data())
 def test_average_set_size_at__counts_the_scores_above(data):
     scores = data.draw(strategies.score_matrices())
-    wanted = data.draw(thresholds)
+    values = data.draw(thresholds)
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.average_set_size_at(lazily(data, scores), wanted)
-    assert found.values.tolist() == [exceeds(scores, t).sum() / len(scores) for t in wanted]
-    assert found.threshold.values.tolist() == [float(t) for t in wanted]
+        sizes = avgk.average_set_size_at(lazily(data, scores), values)
+    assert sizes.values.tolist() == [exceeds(scores, t).sum() / len(scores) for t in values]
+    assert sizes.threshold.values.tolist() == [float(t) for t in values]
 
 
 @given(data=st.data())
@@ -90,11 +90,11 @@ def test_risk__equals_the_definition(kind, data):
     labels = data.draw(strategies.hard_labels(scores.shape) if kind == "hard" else strategies.soft_labels(scores.shape))
     if kind == "hard" and (labels < 0).all():
         labels[0] = 0
-    wanted, cost = data.draw(thresholds), data.draw(st.fractions(0, 1, max_denominator=50))
+    values, cost = data.draw(thresholds), data.draw(st.fractions(0, 1, max_denominator=50))
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.risk(lazily(data, scores), labels, wanted, cost=cost)
+        risks = avgk.risk(lazily(data, scores), labels, values, cost=cost)
         own = avgk.risk(scores, labels, [0.25])
-    assert found.risk.values.tolist() == [float(risk_of(exceeds(scores, t), labels, cost)) for t in wanted]
+    assert risks.risk.values.tolist() == [float(risk_of(exceeds(scores, t), labels, cost)) for t in values]
     assert own.risk.values[0] == float(risk_of(exceeds(scores, 0.25), labels, Fraction(1, 4)))
 
 
@@ -193,8 +193,8 @@ def test_cost__must_be_a_number_of_at_least_0(cost):
     "cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)]
 )
 def test_cost__is_taken_as_budgets_are(cost):
-    found = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
-    assert (found.cost, found.risk) == (0.1, 0.1)
+    best = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
+    assert (best.cost, best.risk) == (0.1, 0.1)
     assert float(avgk.risk(np.eye(3) / 2, np.arange(3), 0.25, cost=cost).risk) == 0.1
 
 

@@ -1,4 +1,4 @@
-"""Scores that are no probabilities are noticed, in the result, its table and its report; rounding is not."""
+"""Scores that are not probabilities are detected in the result, its table and its report; rounding is ignored."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_probabilities__of_any_dtype_are_taken_for_such(dtype):
 
 @pytest.mark.filterwarnings("error::avgk_dask.errors.ResultWarning")
 def test_evaluate__warns_of_scores_that_are_no_probabilities():
-    with pytest.warns(avgk.ResultWarning, match=r"no probabilities.*pass softmax\(scores\)") as told:
+    with pytest.warns(avgk.ResultWarning, match=r"no probabilities.*pass softmax\(scores\)") as warned:
         avgk.evaluate(LOGITS, k=1)
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     avgk.evaluate(PROBABILITIES, k=1)
     avgk.evaluate(avgk.softmax(LOGITS), k=1)
 
@@ -81,10 +81,10 @@ def test_truncated_stores__are_left_out(tmp_path):
 
 @pytest.mark.slow
 def test_tables_and_reports__say_so_in_one_line_and_show_no_bound():
-    for scores, said in ((LOGITS, "outside [0, 1]"), (special.expit(LOGITS), "do not sum to 1")):
+    for scores, kind in ((LOGITS, "outside [0, 1]"), (special.expit(LOGITS), "do not sum to 1")):
         result = avgk.evaluate(scores, LABELS, k=[1, 2])
         line = kind_sentence(result)
-        assert said in line
+        assert kind in line
         assert "softmax(scores)" in line
         assert line in print_table(result).splitlines()
         assert "softmax(scores)" in avgk.report.render_report(result)
