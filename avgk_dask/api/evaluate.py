@@ -117,11 +117,11 @@ def evaluate(
     Dataset
         Over ``k``, with the variables below, each described in its ``attrs``. Without labels, all errors and gains are
         NaN; for a fractional k, top-k errors, gains, straddle strengths and overlap are NaN. The attributes are
-        ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``:
-        ``"probabilities"``, or, if they are not for more than a tenth of a thousand samples, ``"outside [0, 1]"``,
-        ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes); truncated stores do not have it.
-        ``made_by`` names the transforms of the scores, such as a softmax; ``n_left_out`` is the number of samples left
-        out; ``ties`` is present if they are spread.
+        ``n_samples, n_classes, n_labelled, store, versions, reads``, and, except for truncated stores, ``score_kind``. It
+        is ``"probabilities"`` unless more than a tenth of a thousand sampled rows are not: then it is
+        ``"outside [0, 1]"``, ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). ``made_by`` names
+        the transforms of the scores, such as a softmax; ``n_left_out`` is the number of samples left out; ``ties`` is
+        present if they are spread.
     ``threshold``
         lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one if B = N C.
     ``n_above, n_ties, n_kept``
@@ -225,7 +225,7 @@ def evaluate_with_curve(
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
     """Return the result of ``evaluate``, and one for every integer budget up to ``most``, without straddle strengths.
 
-    Both come from one scan. The curve ends at ``largest_cheap_budget``. It is None if ``most`` is 0, or if the memory
+    Both come from one scan. The second ends at ``largest_cheap_budget``. It is None if ``most`` is 0, or if the memory
     does not suffice for more budgets than ``k``.
     """
     with showing(options.progress):
@@ -290,8 +290,8 @@ def find_outcome(
 ) -> Outcome:
     """Find the outcome of all budgets; refuse budgets that are uncertain for truncated scores.
 
-    ``more`` budgets follow without their ambiguity. ``with_extremes`` also finds the lowest and highest errors over all
-    ways to keep ties, which may take two more reads for soft labels.
+    ``more`` budgets follow without ambiguity analysis. ``with_extremes`` also finds the lowest and highest errors over
+    all ways to keep ties, which may take two more reads for soft labels.
     """
     source, counts = run.source, [count_labels(b, run.source.shape[0]) for b in (*budgets, *more)]
     refuse_spread(source, options.ties)

@@ -129,12 +129,6 @@ class ScanOptions:
     """The options of a call that reads scores, as documented in ``evaluate``.
 
     A public function builds it from its parameters, and passes it on whole.
-
-    Raises
-    ------
-    OptionError
-        If a field is not one of the values it may take.
-
     """
 
     straddle: bool = True
@@ -210,10 +204,10 @@ def score_kind(source: Source, looked: LookedRows) -> Named:
     """Return the attribute that describes the rows; nothing for truncated rows, or if no row was sampled."""
     if source.truncation is not None or not looked.n_looked or BALANCED in source.made_by:
         return {}
-    few = looked.n_looked / 10
+    most = looked.n_looked / 10
     absent = looked.n_zero if "softmax" in source.made_by else looked.n_infinite
     kinds = ((absent, CUT), (looked.n_outside, OUTSIDE), (looked.n_unnormalised, UNNORMALISED))
-    return {ATTRIBUTE: next((kind for count, kind in kinds if count > few), PROBABILITIES)}
+    return {ATTRIBUTE: next((kind for count, kind in kinds if count > most), PROBABILITIES)}
 
 
 def rounded(values: Sequence[Fraction | float | None]) -> list[float]:

@@ -26,11 +26,10 @@ from .options import (
     ScanOptions,
     ScoresLike,
     ThresholdsLike,
-    are_several,
     result_attrs,
     rounded,
 )
-from .thresholds import count_above, parse_bounded, parse_thresholds, score_value, take_thresholds
+from .thresholds import count_above, parse_bounded, parse_thresholds, score_value
 
 
 def risk(
@@ -117,8 +116,7 @@ def risk(
         raise OptionError(
             "thresholds must be a number or a sequence of numbers; got None. Pass the thresholds of the sets."
         )
-    thresholds = take_thresholds(thresholds)
-    numbers = parse_thresholds(thresholds)
+    numbers, is_sequence = parse_thresholds(thresholds)
     if cost is None:
         costs = [parse_budget(t) if math.isfinite(t) else None for t in numbers]
     else:
@@ -129,7 +127,7 @@ def risk(
     values = {"error": rounded(errors), "average_set_size": rounded(sizes), "risk": rounded(risks)}
     coords = {"threshold": np.array([float(t) for t in numbers])}
     result = build_result(values, coords, result_attrs(source, run.reads), AT_THRESHOLDS)
-    return result if are_several(thresholds) else result.isel(threshold=0)
+    return result if is_sequence else result.isel(threshold=0)
 
 
 @dataclass(frozen=True)

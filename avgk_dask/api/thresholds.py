@@ -232,8 +232,11 @@ def _weights_from(tally: EdgeTally) -> list[Fraction]:
     return [Fraction(int(weight), one) for weight in from_top]
 
 
-def take_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
-    """Return thresholds as a number or a sequence: take them out of a result Dataset, compute lazy ones."""
+def parse_thresholds(thresholds: ThresholdsLike) -> tuple[list[Real], bool]:
+    """Return thresholds as a list of numbers, and whether they are a sequence rather than a single number.
+
+    They may be lazy, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
+    """
     if isinstance(thresholds, xr.Dataset):
         if "threshold" not in thresholds:
             raise OptionError(
@@ -241,15 +244,10 @@ def take_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
                 "Pass the result of threshold or evaluate."
             )
         thresholds = thresholds["threshold"]
-    return thresholds.compute() if hasattr(thresholds, "compute") else thresholds
-
-
-def parse_thresholds(thresholds: ThresholdsLike) -> list[Real]:
-    """Return thresholds as a list of numbers; a result of ``threshold`` or ``best_threshold`` is one number."""
-    thresholds = take_thresholds(thresholds)
-    refuse_masked(thresholds, "thresholds")
+    values = thresholds.compute() if hasattr(thresholds, "compute") else thresholds
+    refuse_masked(values, "thresholds")
     numbers: list[Real] = []
-    for t in list(thresholds) if are_several(thresholds) else [thresholds]:
+    for t in list(values) if are_several(values) else [values]:
         value = getattr(t, "value", t)
         number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
         if isinstance(number, bool) or not isinstance(number, Real) or not fits_a_float(number):
@@ -257,13 +255,13 @@ def parse_thresholds(thresholds: ThresholdsLike) -> list[Real]:
         numbers.append(number)
     if not numbers:
         raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
-    return numbers
+    return numbers, are_several(values)
 
 
 def parse_threshold(threshold: ThresholdsLike) -> Real:
     """Return one threshold as a number, also from a sequence or a result that has only one."""
     try:
-        numbers = parse_thresholds(threshold)
+        numbers, _ = parse_thresholds(threshold)
     except OptionError as error:
         value = getattr(threshold, "value", threshold)
         got = value if isinstance(value, (float, np.floating)) else type(threshold).__name__
@@ -360,14 +358,13 @@ def average_set_size_at(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
     )  # fmt: skip
     source = as_source(scores, own_labels=False, **options.opening)
-    thresholds = take_thresholds(thresholds)
-    numbers = parse_thresholds(thresholds)
+    numbers, is_sequence = parse_thresholds(thresholds)
     with options.run(source, "average_set_size_at") as run:
         sizes, _ = count_above(run, numbers)
     values, coords = {"average_set_size": rounded(sizes)}, {"threshold": np.array([float(t) for t in numbers])}
     result = build_result(values, coords, {}, AT_THRESHOLDS)["average_set_size"]
     result = result.assign_attrs(result_attrs(source, run.reads))
-    return result if are_several(thresholds) else result[0]
+    return result if is_sequence else result[0]
 
 
 def threshold_at(
