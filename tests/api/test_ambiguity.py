@@ -50,7 +50,7 @@ def test_straddle__is_the_papers_table_from_a_large_sample_in_a_chunked_store(ex
 
 
 def some_probabilities(rng, n_samples, n_classes):
-    """Rows of small fractions, with ties between rows and inside them."""
+    """Rows of small fractions, with ties between and within rows."""
     counts = rng.multinomial(int(rng.integers(1, 12)), rng.dirichlet(np.full(n_classes, 0.5)), n_samples)
     return counts / counts.sum(1, keepdims=True)
 
@@ -88,7 +88,7 @@ def test_theorems__do_not_hold_for_estimated_scores(data):
 
 
 def in_bins(n_kept):
-    """Settings with which more ranked scores than these are counted in bins, of as few as there can be."""
+    """Settings with which more ranked scores than these are counted in the smallest number of bins."""
     return dask.config.set({"avgk.ranked-bytes": n_kept, "avgk.ranked-bins": 0})
 
 
@@ -107,7 +107,7 @@ def test_straddle__beyond_the_budget_is_within_its_certified_error(dtype, logits
         error = binned[f"{name}_error"]
         assert (exact[f"{name}_error"].fillna(0) == 0).all()
         assert (abs(binned[name] - exact[name]) <= error).where(error.notnull(), True).all()
-    # The errors are worth having: the strengths to six digits or more, the weights to three.
+    # The errors are small enough: strengths have six digits or more, weights three.
     assert (
         (binned.straddle_strength_error <= 1e-5 * exact.straddle_strength + 1e-9)
         .where(exact.straddle_weight > 0, True)

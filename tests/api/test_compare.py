@@ -211,7 +211,9 @@ def test_compare__refuses_models_whose_samples_or_classes_are_in_another_order(t
         avgk.ScoresError, match=r"at position 0 there is 'cat' in models\['a'\] and 'dog' in models\['b'\]"
     ):
         avgk.compare({name: tmp_path / f"{name}.zarr" for name in "ab"}, k=1)
-    assert avgk.compare({"a": frame, "b": scores}, labels, k=1).sizes["model"] == 2  # nothing is known of the second
+    assert (
+        avgk.compare({"a": frame, "b": scores}, labels, k=1).sizes["model"] == 2
+    )  # the second has no names to compare
 
 
 def test_compare__does_not_call_truncated_scores_improbable(tmp_path):

@@ -17,7 +17,7 @@ from avgk_dask.testing.strategies import budgets, hard_labels, score_matrices
 
 
 def same_budgets(curve, expected):
-    """Whether a curve is an evaluation but for the sizes that no set of it has."""
+    """Return whether a curve equals an evaluation, except for sizes that none of its sets has."""
     return (
         curve.isel(size=slice(0, expected.sizes["size"])).identical(expected)
         and not curve.set_size_count.values[:, expected.sizes["size"] :].any()

@@ -31,14 +31,14 @@ class Draw:
 
 
 def truth(draw: Draw):
-    """Return the values of very many samples, at the thresholds of all of them."""
+    """Return the values for a very large number of samples, at their own thresholds."""
     scores, labels, _ = draw(400_000 // draw.cluster_size, np.random.default_rng(10**6))
     with dask.config.set({"avgk.kept-bytes": 1 << 30}):
         return avgk.compare(scores, labels, KS, straddle=False)
 
 
 def covered(draw: Draw, n_sets: int, n_clusters: int):
-    """Return how often the intervals of each quantity hold the truth."""
+    """Return the share of intervals of each quantity that contain the true value."""
     expected, hits = truth(draw), {}
     for seed in range(n_sets):
         scores, labels, clusters = draw(n_clusters, np.random.default_rng(seed))
@@ -57,7 +57,7 @@ def covered(draw: Draw, n_sets: int, n_clusters: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster_size, n_clusters", [(1, 800), (5, 400)])
 def test_intervals__cover_the_truth_95_times_in_100(cluster_size, n_clusters):
-    """Of 2,000 sets: chance alone moves a coverage of 95 % by half a point, and the most of a dozen by somewhat more."""
+    """With 2,000 data sets, the standard error of a coverage of 95 % is half a point; the largest of a dozen deviates more."""
     result = covered(Draw(cluster_size), 2_000, n_clusters)
     for name, shares in result.items():
         print(name, np.round(shares, 4).tolist())

@@ -1,4 +1,4 @@
-"""Missing values: a missing class number means unlabelled; of scores, soft labels and sets none may be missing."""
+"""Missing values: a missing class number means unlabelled; scores, soft labels and sets must not have missing values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hidden(values, mask, chunks, meta=None):
 
 
 def partly_masked(values, mask, chunks):
-    """Give a Dask array of which only the first block is masked."""
+    """Return a Dask array whose first block only is masked."""
     n = chunks[0]
     first = hidden(values[:n], mask[:n], chunks)
     return da.concatenate([first, da.from_array(np.where(mask, -1, values)[n:], chunks=chunks)])
@@ -109,7 +109,7 @@ def expected():
     return {name: use(SCORES, FILLED) for name, use in LABELLED.items()}
 
 
-#: Each kind takes all functions: the ordinary run has every third.
+#: Each kind is tested with all functions; the default tier runs every third.
 SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(HARD)]
 
 

@@ -17,7 +17,7 @@ import avgk_dask as avgk
 from avgk_dask.statistics import group_scan
 from avgk_dask.testing import CountingStore, Simulation, oracle_breakdown, oracle_threshold, strategies
 
-#: All keys held, few of them, none: then cells are counted, as many as usual or very few.
+#: Settings that retain all keys, a few, or none, so that cells are counted: the default number or very few.
 ENGINES = {
     "keys": ({"avgk.small-scores": 0}, 1 << 20),
     "few keys": ({"avgk.small-scores": 0, "avgk.kept-bytes": 64}, 1 << 20),
@@ -27,7 +27,7 @@ ENGINES = {
 
 
 def check(result, scores, labels, groups, ks, kept):
-    """Compare each group with the breakdown of its samples alone, by definition."""
+    """Compare each group with the definition applied to its samples alone."""
     for group in result.group.values.tolist():
         members, one = kept & (groups == group), result.sel(group=group)
         assert one.n_samples == members.sum()
@@ -87,7 +87,7 @@ def by_hand(scores, labels, k, n):
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("uint8", None), ("float16", None), ("float32", 30)])
 def test_own_thresholds__of_many_classes_read_each_chunk_once_and_a_small_pilot(dtype, levels, in_order):
     scores, labels, _ = Simulation(6_000, 200, dtype=dtype, levels=levels).rows(0, 6_000)
-    if in_order:  # each band has few of the classes
+    if in_order:  # each band contains few classes
         order = np.argsort(labels, kind="stable")
         scores, labels = scores[order], labels[order]
     store, group = stored(scores, labels, (100, 100))
@@ -161,7 +161,7 @@ def test_own_thresholds__that_discarded_scores_could_change_are_refused(tmp_path
     scores = np.array([[0.5, 0.3, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1], [0.7, 0.2, 0.1, 0.0]])
     with avgk.ScoreWriter(tmp_path / "cut.zarr", n_classes=4, top_m=2) as writer:
         writer.append(scores, np.array([0, 1, 0]))
-    # Of the first group, two scores are above 0.3, the highest one that may have been discarded.
+    # In the first group, two scores are above 0.3, the highest score that may have been discarded.
     groups = np.array([4, 4, 8])
     certain = avgk.breakdown(tmp_path / "cut.zarr", None, 0.5, groups, thresholds="own")
     assert certain.group_threshold.values.tolist() == [[0.4, 0.7]]

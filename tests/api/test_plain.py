@@ -1,4 +1,4 @@
-"""Small matrices are worked on without compiled kernels: the same results, to the bit, and no numba in the process."""
+"""Small matrices use no compiled kernels: the same results, to the bit, and no numba in the process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cases(draw):
 
 
 def bits_of(result):
-    """Return all of a result, as text that shows every bit."""
+    """Return a result as text that shows every bit."""
     if isinstance(result, xr.Dataset):
         return {str(name): bits_of(value.values) for name, value in sorted(result.variables.items())}
     if isinstance(result, xr.DataArray | da.Array):

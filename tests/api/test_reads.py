@@ -1,4 +1,4 @@
-"""A read of the store is the unit of cost: how often each chunk is read, on kind and on hostile data."""
+"""A read of the store is the unit of cost: the number of reads of each chunk, on typical and adversarial data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_evaluate__finds_the_extremes_of_soft_ties_in_two_more_reads():
     with dask.config.set({"avgk.max-events": 2000, "avgk.least-events": 20}):
         result = avgk.evaluate(group["scores"], eta)
     assert result.attrs["reads"] <= 4  # two for the thresholds with this limit of events, two for the extremes
-    assert max(store.chunk_reads().values()) <= 6  # with the pilot, and where a cut falls
+    assert max(store.chunk_reads().values()) <= 6  # including the pilot, and a second read of the band of a cut
     expected = in_memory(scores, eta)
     assert result.drop_attrs().identical(expected)
     assert (expected.average_k_error_highest > expected.average_k_error_lowest).any()
@@ -136,9 +136,9 @@ def test_evaluate__is_exact_on_hostile_data_with_three_reads_at_most(make, dtype
 @pytest.mark.parametrize("kept_bytes", [0, 2_500_000])
 @pytest.mark.parametrize("make", HOSTILE)
 def test_evaluate__reads_three_times_at_most_when_little_can_be_kept(make, kept_bytes):
-    """The share of events a band may keep here is that of a store of 3,200,000 x 1,000 scores.
+    """A band may retain the same share of events as for a store of 3,200,000 x 1,000 scores.
 
-    As many again are for the windows of label shares, which are large for this number of samples: 1,170 to 5,400 scores per budget.
+    The windows of label shares need 35,000 more: for this number of samples, 1,170 to 5,400 scores per budget.
     """
     scores, labels = make(np.random.default_rng(1), 40_000, 50)
     store, group = counted(scores.astype("f4"), labels, (400, 50))

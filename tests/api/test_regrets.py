@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32)
 
 
 def probabilities(rng, shape):
-    """Probabilities of any kind: tied fractions, or doubles that have no short form."""
+    """Probabilities: tied fractions, or doubles with all their digits."""
     if rng.random() < 0.5:
         counts = rng.multinomial(int(rng.integers(1, 9)), rng.dirichlet(np.full(shape[1], 0.5)), shape[0])
         return counts / counts.sum(1, keepdims=True)

@@ -68,7 +68,7 @@ def test_threshold_at__is_the_generalised_inverse(data):
     size = data.draw(st.fractions(0, scores.shape[1], max_denominator=40).filter(lambda s: s < scores.shape[1]))
     t = avgk.threshold_at(scores, size).values.item()
     assert float(avgk.average_set_size_at(scores, t)) <= float(size)
-    # It is the least such threshold: a score, and any lower one lets more in.
+    # It is the least such threshold: a score, and any lower threshold has larger sets.
     lower = math.nextafter(t, -math.inf) if isinstance(t, float) else t - 1
     if lower > -math.inf:
         assert Fraction(int(exceeds(scores, lower).sum()), len(scores)) > size or lower == t
@@ -118,7 +118,7 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     sets = avgk.predict_sets(scores, threshold=best.value).compute()
     assert best.risk == float(risk_of(sets, labels, cost))
     assert best.average_set_size == sets.sum() / len(scores)
-    if not sets.all():  # the highest score left out, and what the other functions take
+    if not sets.all():  # the highest score outside the sets, which the other functions accept
         assert best.value == avgk.threshold_at(scores, Fraction(int(sets.sum()), len(scores))).item()
         assert float(avgk.average_set_size_at(scores, best)) == best.average_set_size
         assert np.array_equal(avgk.predict_sets(scores, threshold=best).compute(), sets)
@@ -151,11 +151,11 @@ def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, 
 
 @pytest.mark.slow
 def test_best_threshold__of_equal_risks_is_the_highest():
-    # Each threshold from 0.3 up has the risk 1: nothing, 1 label with its hit, 2 labels with theirs.
+    # Each threshold from 0.3 up has the risk 1: empty sets, 1 label with 1 hit, 2 labels with 2 hits.
     scores, labels = np.array([[0.9, 0.1], [0.2, 0.5]]), np.array([0, 1])
     best = avgk.best_threshold(scores, labels, cost=1)
     assert (best.value, best.risk, best.average_set_size) == (0.9, 1.0, 0.0)
-    free = avgk.best_threshold(scores, labels, cost=0)  # all sets that hold both labels are without risk
+    free = avgk.best_threshold(scores, labels, cost=0)  # all sets that contain both labels have risk 0
     assert (free.value, free.risk, free.average_set_size) == (0.2, 0.0, 1.0)
 
 

@@ -62,7 +62,7 @@ def test_softmax__of_rows_that_a_server_cut_is_told_from_whole_ones():
     assert kind_of(avgk.softmax(cut)) == "mostly absent"
     assert kind_of(avgk.softmax(LOGITS)) == "probabilities"
     assert kind_of(avgk.sigmoid(LOGITS)) == "rows do not sum to 1"
-    assert kind_of(np.asarray(avgk.softmax(cut))) == "probabilities"  # zeros of a forest, say
+    assert kind_of(np.asarray(avgk.softmax(cut))) == "probabilities"  # as from a random forest
 
 
 def test_rows_with_nan__do_not_count():

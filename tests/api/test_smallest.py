@@ -70,7 +70,7 @@ def test_smallest_k__is_the_budget_of_evaluate_and_the_one_before_is_not_enough(
 
 
 def test_smallest_k__is_enough_where_it_is_asked_for():
-    """2 / 3 is printed as a decimal below it, which would be one label less."""
+    """2 / 3 is printed as a smaller decimal, which as a budget would mean one label fewer."""
     scores, labels = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), np.array([0, 0, 1])
     smallest = avgk.smallest_k(scores, labels, max_error=0.4)
     assert smallest.budget == 2

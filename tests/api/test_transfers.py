@@ -35,7 +35,7 @@ def check(result, calibration, scores, labels, budgets, guarantee=None):
 
 @st.composite
 def matrices(draw, **options):
-    """Draw two matrices with as many classes, of any two dtypes, with values in common where both can hold them."""
+    """Draw two matrices with the same number of classes, of any two dtypes, with common values if both dtypes allow them."""
     scores = draw(strategies.score_matrices(**options))
     dtype = strategies.as_dtype(draw(st.sampled_from(strategies.DTYPES)))
     n = draw(st.integers(1, 12))
@@ -96,7 +96,7 @@ def test_transfer__has_the_sets_of_predict_sets_and_the_own_numbers_of_evaluate(
 
 @pytest.mark.parametrize("step, size", [(0.0, 1.0), (-1e-9, 2.0), (1e-9, 1.0)])
 def test_transfer__compares_values_of_different_dtypes_exactly(step, size):
-    """A float64 threshold a little below a float32 score lets it in, though both round to the same."""
+    """A float32 score is in the sets of a float64 threshold slightly below it, though both round to the same float32."""
     tied = float(np.float32(0.3))
     calibration = np.array([[0.9, tied + step]])
     result = avgk.transfer(calibration, np.float32([[0.9, 0.3]]), k=1)
@@ -201,7 +201,7 @@ def draw_scores(rng, n, levels):
 
 
 def mean_sizes(n_draws, levels, guarantee, n=300, n_new=20, n_classes=50, k=3):
-    """The mean size on new samples in each of some draws of both, plainly."""
+    """Return the mean size on new samples for several draws of both matrices, computed with NumPy alone."""
     rng = np.random.default_rng(7)
     sizes = []
     for number in range(n_draws):
@@ -224,20 +224,20 @@ def test_guarantee__holds_on_average_over_draws(n_draws, levels):
     sizes = mean_sizes(n_draws, levels, guarantee=True)
     stderr = sizes.std(ddof=1) / math.sqrt(n_draws)
     assert sizes.mean() <= 3 + 3 * stderr
-    if levels is None:  # and it is not far below
+    if levels is None:  # and the bound is nearly reached
         assert sizes.mean() >= 3 - 2 * 50 / 301 - 3 * stderr
 
 
 @pytest.mark.slow
 def test_guarantee__is_missed_a_little_without_it():
-    """Without it the mean size is about K; with it, 2.85, as its bounds say."""
+    """Without the guarantee the mean size is about K; with it, 2.85, within its bounds."""
     plain, guaranteed = (mean_sizes(2000, None, guarantee=g).mean() for g in (False, True))
     assert plain == pytest.approx(3, abs=0.05)
     assert guaranteed == pytest.approx(2.85, abs=0.05)
 
 
 def test_stderr__is_the_spread_of_the_realised_size_over_draws():
-    """Over draws of both sets the realised size varies as the formula says; plain draws, the formula by the package."""
+    """Over draws of both matrices, the set size varies as the package estimates from a single draw."""
     rng = np.random.default_rng(3)
     sizes, stderrs = [], []
     for number in range(300):

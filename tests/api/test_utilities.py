@@ -137,7 +137,7 @@ def test_balanced__lowers_the_macro_error_on_long_tails():
     plain = avgk.breakdown(posterior, classes, k=2)
     macro = avgk.breakdown(avgk.balanced(posterior, prior), classes, k=2)
     errors = [float((b.average_k_error[0] * b.n_labelled).sum() / n) for b in (plain, macro)]
-    assert errors[0] < errors[1]  # the price
+    assert errors[0] < errors[1]  # the cost of balanced classes
     assert float(macro.macro_average_k_error[0]) < 0.7 * float(plain.macro_average_k_error[0])
 
 
