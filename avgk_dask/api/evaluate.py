@@ -136,10 +136,11 @@ def evaluate(
     ``adaptive_gain``
         top_k_error - average_k_error.
     ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
-        With hard labels, the standard errors of these estimates of population values. They account for the threshold
-        being found on the same samples, and for both errors being of the same samples. Two standard errors to either
-        side cover the true value 95 times in 100, unless only a handful of samples or clusters are in error: then they
-        are too small. NaN for a single sample or cluster; those of gains also if ``ties="spread"`` cut ties.
+        With hard labels, the standard errors of the errors and gains as estimates of their population values. They
+        account for the threshold being found on the same samples, and for both errors being of the same samples. Two
+        standard errors to either side cover the true value 95 times in 100, unless only a handful of samples or clusters
+        are in error: then they are too small. NaN for a single sample or cluster; those of gains also if
+        ``ties="spread"`` cut ties.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN if top_k_error is 0.
     ``set_size_count(k, size)``

@@ -186,15 +186,15 @@ Named: TypeAlias = dict[str, object]
 
 def result_attrs(source: Source, reads: int, **more: object) -> Named:
     """Return the attributes that record the inputs of a result, and ``more``."""
-    made: Named = {"made_by": source.made_by} if source.made_by else {}
+    origin: Named = {"made_by": source.made_by} if source.made_by else {}
     if source.mask is not None:
-        made["n_left_out"] = source.whole.shape[0] - source.shape[0]
+        origin["n_left_out"] = source.whole.shape[0] - source.shape[0]
     return {
         "n_samples": source.shape[0],
         "n_classes": source.n_classes,
         **more,
         "store": source.location,
-        **made,
+        **origin,
         "versions": versions(),
         "reads": reads,
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
-from typing import SupportsFloat, overload
+from typing import SupportsFloat, TypedDict, Unpack, overload
 
 import numpy as np
 import xarray as xr
@@ -77,39 +77,22 @@ class Threshold(ShownAsTable):
     budget: int
 
 
+class _Keywords(TypedDict, total=False):
+    where: LabelsLike
+    ignore_index: int | None
+    nan_policy: NanPolicy
+    progress: bool | None
+    checkpoint: PlaceLike
+
+
+@overload
+def threshold(scores: ScoresLike, k: float | Decimal | Fraction | str, **options: Unpack[_Keywords]) -> Threshold: ...
 @overload
 def threshold(
-    scores: ScoresLike,
-    k: float | Decimal | Fraction | str,
-    *,
-    where: LabelsLike = None,
-    ignore_index: int | None = None,
-    nan_policy: NanPolicy = "raise",
-    progress: bool | None = None,
-    checkpoint: PlaceLike = None,
-) -> Threshold: ...
-@overload
-def threshold(
-    scores: ScoresLike,
-    k: Iterable[float | Decimal | Fraction],
-    *,
-    where: LabelsLike = None,
-    ignore_index: int | None = None,
-    nan_policy: NanPolicy = "raise",
-    progress: bool | None = None,
-    checkpoint: PlaceLike = None,
+    scores: ScoresLike, k: Iterable[float | Decimal | Fraction], **options: Unpack[_Keywords]
 ) -> xr.Dataset: ...
 @overload
-def threshold(
-    scores: ScoresLike,
-    k: BudgetsLike,
-    *,
-    where: LabelsLike = None,
-    ignore_index: int | None = None,
-    nan_policy: NanPolicy = "raise",
-    progress: bool | None = None,
-    checkpoint: PlaceLike = None,
-) -> Threshold | xr.Dataset: ...
+def threshold(scores: ScoresLike, k: BudgetsLike, **options: Unpack[_Keywords]) -> Threshold | xr.Dataset: ...
 def threshold(
     scores: ScoresLike,
     k: BudgetsLike,

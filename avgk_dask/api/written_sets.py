@@ -116,20 +116,6 @@ def write_sets(
     fails, nothing is left, and a local store that was to be overwritten is unchanged.
 
     Reads the scores once to find the threshold, for which a ``checkpoint`` works as in ``threshold``, and once more.
-
-    Raises
-    ------
-    BudgetError, ScoresError, DtypeError, OptionError, MemoryLimitError, StoreError
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, zarr
-    >>> path = tempfile.mkdtemp() + "/sets.zarr"
-    >>> written = write_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), path, SetChoice(k=1.5), format="indices")
-    >>> store = zarr.open_group(path, mode="r")
-    >>> store["offsets"][:].tolist(), store["classes"][:].tolist(), written.threshold
-    ([0, 1, 3], [0, 0, 1], 0.3)
-
     """
     check_word("format", format, SET_FORMATS)
     check_flag("overwrite", overwrite)

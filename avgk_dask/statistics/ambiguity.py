@@ -9,15 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..sources.source import Source
-from .straddle import (
-    Ambiguity,
-    Straddle,
-    do_overlap,
-    orders_of,
-    rank_histogram,
-    straddle_bound,
-    values_of,
-)
+from .straddle import Ambiguity, Straddle, do_overlap, orders_of, rank_histogram, straddle_bound, values_of
 
 #: Variables or coordinates by name.
 Values = dict[str, object]
