@@ -103,8 +103,8 @@ def count_at_own_thresholds(run: Run, budgets: tuple[Fraction, ...], grouping: G
 def group_values(counts: Counts, budgets: Sequence[Fraction]) -> Named:
     """Return the variables of a breakdown."""
     n_samples, n_labelled = counts.by_budget[0].n_samples, counts.by_budget[0].n_labelled
-    missed = np.array([n_labelled - one.hits for one in counts.by_budget])
-    top_missed = np.array([n_labelled - one.top_hits for one in counts.by_budget])
+    missed = np.array([n_labelled - c.hits for c in counts.by_budget])
+    top_missed = np.array([n_labelled - c.top_hits for c in counts.by_budget])
     fractional = np.array([budget.denominator != 1 for budget in budgets])
     top, gains = _divide(top_missed, n_labelled), _divide(top_missed - missed, n_labelled)
     macro_top = np.array([_macro(row, n_labelled) for row in top_missed])
@@ -119,7 +119,7 @@ def group_values(counts: Counts, budgets: Sequence[Fraction]) -> Named:
         "average_k_error_high": high,
         "top_k_error": top,
         "adaptive_gain": gains,
-        "average_set_size": _divide(np.array([one.sizes for one in counts.by_budget]), n_samples),
+        "average_set_size": _divide(np.array([c.sizes for c in counts.by_budget]), n_samples),
         "macro_average_k_error": [_macro(row, n_labelled) for row in missed],
         "macro_top_k_error": macro_top,
         **counts.thresholds,

@@ -282,8 +282,8 @@ def compare(
             outcomes.append(Model(outcome.drop_rows(), rows))
     with showing(progress), phase("settling"):
         result = _join(list(named), results, outcomes, codes)
-    for name, one in zip(named, results, strict=True):
-        sentence = kind_sentence(one)
+    for name, single in zip(named, results, strict=True):
+        sentence = kind_sentence(single)
         warn_of(sentence and f"{name}: {sentence}")
     return result
 
@@ -336,29 +336,29 @@ def _join(
     names: Sequence[str], results: Sequence[xr.Dataset], models: Sequence[Model], clusters: Ints | None
 ) -> xr.Dataset:
     """Return the results along ``model``, with the variables that compare them."""
-    n_sizes = max(one.sizes["size"] for one in results)
-    padded = [one.reindex(size=np.arange(n_sizes), fill_value=0) for one in results]
-    values: Named = {str(name): np.stack([one[name].values for one in padded]) for name in results[0].data_vars}
+    n_sizes = max(result.sizes["size"] for result in results)
+    padded = [result.reindex(size=np.arange(n_sizes), fill_value=0) for result in results]
+    values: Named = {str(name): np.stack([result[name].values for result in padded]) for name in results[0].data_vars}
     if clusters is not None:
         stderrs = [cluster_stderrs(model, clusters) for model in models]
-        values |= {name: [one[name] for one in stderrs] for name in stderrs[0]}
+        values |= {name: [errors[name] for errors in stderrs] for name in stderrs[0]}
     values |= pair_values(models, clusters)
     coords: Named = {str(name): padded[0][name].values for name in padded[0].coords}
     coords |= {"model": list(names), "other": list(names), "rule": list(RULES)}
     own = ("store", "reads", "made_by", "score_kind")
     attrs = {name: value for name, value in results[0].attrs.items() if name not in own}
-    attrs["store"] = [str(one.attrs["store"]) for one in results]
+    attrs["store"] = [str(result.attrs["store"]) for result in results]
     for name in ("made_by", "score_kind"):
         attrs |= _join_attribute(name, names, results)
     if clusters is not None:
         attrs["n_clusters"] = int(np.unique(clusters).size)
-    attrs["reads"] = max(one.attrs["reads"] for one in results)
+    attrs["reads"] = max(result.attrs["reads"] for result in results)
     return build_result(values, coords, attrs, COMPARISON)
 
 
 def _join_attribute(name: str, names: Sequence[str], results: Sequence[xr.Dataset]) -> Named:
-    """Return an attribute that all models have in common, or the one of each; nothing if no model has it."""
-    texts = {model: str(one.attrs.get(name, "")) for model, one in zip(names, results, strict=True)}
+    """Return an attribute that all models have in common, or the attribute of each; nothing if no model has it."""
+    texts = {model: str(result.attrs.get(name, "")) for model, result in zip(names, results, strict=True)}
     if name == "score_kind":  # that of truncated scores is unknown
         texts = {model: text for model, text in texts.items() if text}
     if len(set(texts.values())) > 1:

@@ -210,9 +210,9 @@ def _weights_from(tally: EdgeTally) -> list[Fraction]:
     """Return the label weight at or above each edge."""
     if not len(tally.weights):
         return [Fraction(n) for n in tally.hits_from().tolist()]
-    weights, one = tally.weights.integers()
+    weights, unit = tally.weights.integers()
     from_top = np.cumsum(weights[::-1])[::-1][1::2]
-    return [Fraction(int(weight), one) for weight in from_top]
+    return [Fraction(int(weight), unit) for weight in from_top]
 
 
 def parse_thresholds(thresholds: ThresholdsLike) -> tuple[list[Real], bool]:
