@@ -97,7 +97,7 @@ def error_curve(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = labelled_source(scores, labels, "an error curve", **options.opening)
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
     with options.run(source, "error_curve") as run:
@@ -251,7 +251,7 @@ def smallest_k(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     target = parse_bounded("max_error", max_error, "Pass the error that may remain, such as 0.01.", most=1)
     source = labelled_source(scores, labels, "smallest_k", hard=True, **options.opening)
     refuse_soft(source, "smallest_k")

@@ -110,7 +110,7 @@ def risk(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = labelled_source(scores, labels, "a risk", **options.opening)
     if thresholds is None:
         raise OptionError(
@@ -236,7 +236,7 @@ def best_threshold(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = labelled_source(scores, labels, "a risk", **options.opening)
     exact = _parse_cost(cost)
     with options.run(source, "best_threshold") as run:

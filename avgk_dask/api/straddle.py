@@ -112,7 +112,7 @@ def straddle_strength(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
@@ -190,7 +190,7 @@ def ranked_supports(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     numbers = _parse_ranks(ranks, source.n_classes)
     certify_ranks(source, max(numbers), "ranks")
@@ -262,7 +262,7 @@ def supports_overlap(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))

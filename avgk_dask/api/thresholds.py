@@ -155,7 +155,7 @@ def threshold(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     with options.run(source, "threshold") as run:
@@ -339,7 +339,7 @@ def average_set_size_at(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     numbers, is_sequence = parse_thresholds(thresholds)
     with options.run(source, "average_set_size_at") as run:
@@ -409,7 +409,7 @@ def threshold_at(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     refuse_masked(average_set_sizes, "average_set_sizes")
     values = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
