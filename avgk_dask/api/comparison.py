@@ -292,8 +292,8 @@ def _check_models(models: object) -> dict[str, ScoresLike]:
     if not isinstance(models, Mapping) or len(models) < 2:
         got = f"{len(models)} of them" if isinstance(models, Mapping) else type(models).__name__
         raise OptionError(
-            f"models must be at least two, scores by name; got {got}. Pass a dict such as "
-            '{"small": scores, "large": others}.'
+            f"models must be a mapping of at least two names to scores; got {got}. "
+            'Pass a dict such as {"small": scores, "large": others}.'
         )
     named = {str(name): scores for name, scores in models.items()}
     if len(named) < len(models):

@@ -419,7 +419,7 @@ def threshold_at(
         sizes = []
     if not sizes or min(sizes) < 0:
         raise BudgetError(
-            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
+            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass a mean number of labels per sample."
         )
     budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
     with options.run(source, "threshold_at") as run:

@@ -136,8 +136,8 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
 @pytest.mark.parametrize(
     "models, options, error, words",
     [
-        ({"a": np.eye(3)}, {}, avgk.OptionError, "models must be at least two"),
-        ([np.eye(3)], {}, avgk.OptionError, "models must be at least two"),
+        ({"a": np.eye(3)}, {}, avgk.OptionError, "models must be a mapping of at least two"),
+        ([np.eye(3)], {}, avgk.OptionError, "models must be a mapping of at least two"),
         ({1: np.eye(3), "1": np.eye(3)}, {}, avgk.OptionError, "models must have different names"),
         ({"a": np.eye(3), "b": np.eye(4)}, {}, avgk.LabelsError, "labels must fit"),
         ({"a": np.eye(3), "b": np.ones((3, 4))}, {}, avgk.ScoresError, "models must have scores of the same"),
