@@ -181,7 +181,7 @@ def best_threshold(
 
     Exact: no other threshold has a lower risk on these data. If the scores are the true probabilities, the cost itself
     is a best threshold; for estimated scores it usually is not. If risks are equal, the smallest sets are preferred, that
-    is the highest threshold. Of all thresholds with the same sets, the least is returned: the highest score outside the
+    is the highest threshold. Among thresholds with the same sets, the least is returned: the highest score outside the
     sets, as in ``threshold``, or -inf if all scores are inside.
 
     Parameters
