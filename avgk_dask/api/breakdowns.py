@@ -24,8 +24,10 @@ from ..kernels.keys import NAN_KEY, decode
 from ..results.datasets import build_result
 from ..results.registry import BREAKDOWN
 from ..sources.source import Source
+from ..statistics.outcome import GroupCounts, Grouping, Outcome, count_ranks
 from ..statistics.thresholds import find_group_thresholds
-from ..statistics.truncated import certify_budgets, certify_groups, refuse_budgets
+from ..statistics.truncated import certify_groups, refuse_budgets
+from .evaluate import find_outcome
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import class_names_of, open_once
 from .options import (
@@ -40,8 +42,6 @@ from .options import (
     check_word,
     result_attrs,
 )
-from .outcome import GroupCounts, Grouping, Outcome, rank_sums
-from .thresholds import score_value, threshold_values
 
 #: Standard deviations to either side that hold 95 % of a normal distribution.
 Z95 = 1.959963984540054
@@ -49,108 +49,111 @@ Z95 = 1.959963984540054
 Thresholds = Literal["shared", "own"]
 
 
-def group_values(counts: Sequence[GroupCounts], budgets: Sequence[Fraction]) -> Named:
-    """Return the variables of a breakdown from the counts of all groups for each budget."""
-    n_samples, n_labelled = counts[0].n_samples, counts[0].n_labelled
-    missed = np.array([n_labelled - one.hits for one in counts])
-    top_missed = np.array([n_labelled - one.top_hits for one in counts])
-    whole = np.array([budget.denominator == 1 for budget in budgets])
-    top, gains = _share(top_missed, n_labelled), _share(top_missed - missed, n_labelled)
-    top[~whole] = gains[~whole] = np.nan
-    low, high = wilson(missed, n_labelled)
-    return {
-        "n_samples": n_samples,
-        "n_labelled": n_labelled,
-        "average_k_error": _share(missed, n_labelled),
-        "average_k_error_low": low,
-        "average_k_error_high": high,
-        "top_k_error": top,
-        "adaptive_gain": gains,
-        "average_set_size": _share(np.array([one.sizes for one in counts]), n_samples),
-        "macro_average_k_error": [_macro(row, n_labelled) for row in missed],
-        "macro_top_k_error": [
-            _macro(row, n_labelled) if w else np.nan for row, w in zip(top_missed, whole, strict=True)
-        ],
-    }
-
-
-def _share(counts: Ints, n: Ints) -> Floats:
-    """Return counts over numbers of samples; NaN for groups without samples."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(n > 0, counts / np.maximum(n, 1), np.nan))
-
-
-def _macro(missed: Ints, n: Ints) -> float:
-    """Return the mean of the errors of all groups with labelled samples, exactly, rounded once."""
-    some = np.flatnonzero(n)
-    if not some.size:
-        return float("nan")
-    sizes, which = np.unique(n[some], return_inverse=True)  # few: their fractions are added up fast
-    sums = np.zeros(sizes.size, np.int64)
-    np.add.at(sums, which, missed[some])
-    total = sum(Fraction(int(m), int(of)) for m, of in zip(sums, sizes, strict=True))
-    return float(total / some.size)
-
-
-def wilson(counts: Ints, n: Ints) -> tuple[Floats, Floats]:
-    """Return the ends of the 95 % Wilson intervals of the shares counts / n; NaN where n is 0.
-
-    (p + z**2 / 2n -+ z sqrt(p (1 - p) / n + z**2 / 4n**2)) / (1 + z**2 / n); Wilson (1927).
-    """
-    p, of = _share(counts, n), np.maximum(n, 1)
-    middle, scale = p + Z95**2 / (2 * of), 1 + Z95**2 / of
-    reach = Z95 * np.sqrt(p * (1 - p) / of + Z95**2 / (4 * of.astype(np.float64) ** 2))
-    low, high = (middle - reach) / scale, (middle + reach) / scale
-    some = n > 0
-    return np.where(some & (counts == 0), 0.0, low), np.where(some & (counts == n), 1.0, high)
-
-
 @dataclass(frozen=True)
-class Counted:
-    """The counts of all groups for each budget, the thresholds, and how often the store was read."""
+class Counts:
+    """The counts of all groups for each budget, and the thresholds as variables of the result."""
 
-    counts: Sequence[GroupCounts]
+    by_budget: Sequence[GroupCounts]
     thresholds: Named
-    reads: int
 
-    def of_groups(self, which: Ints) -> Counted:
+    def select(self, groups: Ints) -> Counts:
         """Return the counts of some groups."""
-        counts = [GroupCounts(*(column[which] for column in one)) for one in self.counts]
-        own = "group_threshold"
-        thresholds: Named = dict(self.thresholds)
-        if own in thresholds:
-            thresholds[own] = np.asarray(thresholds[own])[:, which]
-        return Counted(counts, thresholds, self.reads)
+        thresholds = dict(self.thresholds)
+        if "group_threshold" in thresholds:
+            thresholds["group_threshold"] = np.asarray(thresholds["group_threshold"])[:, groups]
+        return Counts([counts.select(groups) for counts in self.by_budget], thresholds)
 
 
-def own_thresholds(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counted:
-    """Find a threshold for each of the last n groups, and count what its sets hold."""
+def count_at_one_threshold(outcome: Outcome, n: int) -> Counts:
+    """Return the counts of the last n groups of an outcome."""
+    counts = [outcome.group_counts(i).select(slice(-n, None)) for i in range(len(outcome.budgets))]
+    return Counts(counts, {"threshold": outcome.thresholds})
+
+
+def count_at_own_thresholds(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counts:
+    """Find a threshold for each of the last n groups, and count the samples and labels of its sets."""
     refuse_budgets(run, budgets)
     keys = np.full((len(budgets), grouping.n), NAN_KEY, np.int64)
     hits, missing, ranks = np.zeros_like(keys), np.zeros_like(keys), StrataRanks.empty()
-    # What is kept of each group: the ranks of its labels, and the state of each of its thresholds.
+    # For each group the ranks of its labels, and the state of each of its thresholds.
     members = -(-run.source.shape[0] // grouping.n)
     per_group = 16 * len(budgets) + 24 * min(largest_integer(budgets) + 2, members)
     strata = Strata(grouping.kind, grouping.n * per_group)
     for search in find_group_thresholds(run, budgets, strata, grouping.n, grouping.n - n):
         assert search.targets is not None
         assert search.ranks is not None
-        found, ranks = search.targets, search.ranks
-        at = found.budgets, found.groups
-        keys[at], hits[at], missing[at] = found.keys, found.hits, np.where(found.known, 0, found.left)
+        targets, ranks = search.targets, search.ranks
+        at = targets.budgets, targets.groups
+        keys[at], hits[at], missing[at] = targets.keys, targets.hits, np.where(targets.known, 0, targets.left)
     counts = []
     for budget, in_sets, lacking in zip(budgets, hits, missing, strict=True):
-        n_samples, n_labelled, top_hits = rank_sums(ranks, grouping.n, budget)
+        n_samples, n_labelled, top_hits = count_ranks(ranks, grouping.n, budget)
         sizes = count_labels_of_each(budget, n_samples) - lacking  # sets lack members if scores are NaN
         counts.append(GroupCounts(n_samples, n_labelled, in_sets, top_hits, sizes))
     n_samples = counts[0].n_samples
     last = np.arange(grouping.n - n, grouping.n)
     certify_groups(run, budgets, keys, n_samples, last[n_samples[last] > 0])
-    values, some = decode(keys, run.source.dtype), n_samples > 0
-    # NaN stands for no samples. Integers of 64 bits, which float64 would round, are kept where it is not needed.
-    are_kept = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and some[last].all()
-    thresholds = values if are_kept else np.where(some, values.astype(np.float64), np.nan)
-    return Counted(counts, {"group_threshold": thresholds}, run.reads).of_groups(last)
+    values, occupied = decode(keys, run.source.dtype), n_samples > 0
+    # NaN marks groups without samples. If there are no such groups, 64-bit integers, which float64 would round, are kept.
+    are_kept = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and occupied[last].all()
+    thresholds = values if are_kept else np.where(occupied, values.astype(np.float64), np.nan)
+    return Counts(counts, {"group_threshold": thresholds}).select(last)
+
+
+def group_values(counts: Counts, budgets: Sequence[Fraction]) -> Named:
+    """Return the variables of a breakdown."""
+    n_samples, n_labelled = counts.by_budget[0].n_samples, counts.by_budget[0].n_labelled
+    missed = np.array([n_labelled - c.hits for c in counts.by_budget])
+    top_missed = np.array([n_labelled - c.top_hits for c in counts.by_budget])
+    fractional = np.array([budget.denominator != 1 for budget in budgets])
+    top, gains = _divide(top_missed, n_labelled), _divide(top_missed - missed, n_labelled)
+    macro_top = np.array([_macro(row, n_labelled) for row in top_missed])
+    top[fractional] = gains[fractional] = np.nan
+    macro_top[fractional] = np.nan
+    low, high = wilson(missed, n_labelled)
+    return {
+        "n_samples": n_samples,
+        "n_labelled": n_labelled,
+        "average_k_error": _divide(missed, n_labelled),
+        "average_k_error_low": low,
+        "average_k_error_high": high,
+        "top_k_error": top,
+        "adaptive_gain": gains,
+        "average_set_size": _divide(np.array([c.sizes for c in counts.by_budget]), n_samples),
+        "macro_average_k_error": [_macro(row, n_labelled) for row in missed],
+        "macro_top_k_error": macro_top,
+        **counts.thresholds,
+    }
+
+
+def _divide(counts: Ints, n: Ints) -> Floats:
+    """Return counts over numbers of samples; NaN for groups without samples."""
+    return np.asarray(np.where(n > 0, counts / np.maximum(n, 1), np.nan))
+
+
+def _macro(missed: Ints, n: Ints) -> float:
+    """Return the mean of the errors of all groups with labelled samples, exactly, rounded once."""
+    labelled = np.flatnonzero(n)
+    if not labelled.size:
+        return float("nan")
+    sizes, index = np.unique(n[labelled], return_inverse=True)  # few different ones: few fractions to add up
+    sums = np.zeros(sizes.size, np.int64)
+    np.add.at(sums, index, missed[labelled])
+    total = sum(Fraction(int(m), int(size)) for m, size in zip(sums, sizes, strict=True))
+    return float(total / labelled.size)
+
+
+def wilson(counts: Ints, n: Ints) -> tuple[Floats, Floats]:
+    """Return the ends of the 95 % Wilson intervals of counts / n; NaN if n is 0.
+
+    (p + z**2 / 2n -+ z sqrt(p (1 - p) / n + z**2 / 4n**2)) / (1 + z**2 / n); Wilson (1927).
+    """
+    p, size = _divide(counts, n), np.maximum(n, 1)
+    middle, scale = p + Z95**2 / (2 * size), 1 + Z95**2 / size
+    reach = Z95 * np.sqrt(p * (1 - p) / size + Z95**2 / (4 * size.astype(np.float64) ** 2))
+    low, high = (middle - reach) / scale, (middle + reach) / scale
+    some = n > 0
+    return np.where(some & (counts == 0), 0.0, low), np.where(some & (counts == n), 1.0, high)
 
 
 def breakdown(
@@ -168,10 +171,10 @@ def breakdown(
     checkpoint: PlaceLike = None,
     missing: Missing | None = None,
 ) -> xr.Dataset:
-    """Break errors and set sizes down by class, or by groups of samples: which are the trouble?
+    """Break errors and set sizes down by class, or by groups of samples, to see which are the worst.
 
-    The sets are those of ``evaluate``: one threshold for all samples, ties in row-major order. In the same read it is
-    counted how they serve each class or group.
+    The sets are those of ``evaluate``: one threshold for all samples, ties in row-major order. Their errors and sizes
+    are counted for each class or group in the same read.
 
     Parameters
     ----------
@@ -183,12 +186,11 @@ def breakdown(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     by
-        ``"class"``: the groups are the C classes, and a sample belongs to that of its label. Or one integer per sample,
-        such as the hospital of a picture, in memory or the path of a file or store: the groups are the different
-        integers.
+        ``"class"``: a sample belongs to the class of its label. Or one integer per sample, such as the hospital of a
+        picture, in memory or the path of a file or store: each different integer is a group.
     thresholds
         ``"shared"``: one threshold for all, as in ``evaluate``. ``"own"``: one for each group, so that its sets hold
-        B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels a sample.
+        B_g = floor(N_g k) labels, N_g its number of samples: every group has k labels per sample.
     names
         A name for each class, or for each group in ascending order. By default those stored with the scores.
     where
@@ -208,23 +210,22 @@ def breakdown(
     Returns
     -------
     Dataset
-        Over ``k`` and ``group``, the number of the class or the group's integer, with its ``name`` where names are
-        known.
+        Over ``k`` and ``group``, the number of the class or the group's integer, with its ``name`` if names are known.
     ``n_samples(group), n_labelled(group)``
         Samples of the group, and those with a label: by class these are the same.
     ``average_k_error, top_k_error, adaptive_gain``
-        As in ``evaluate``, of the group's labelled samples; NaN if there are none.
+        As in ``evaluate``, for the labelled samples of the group; NaN without labelled samples.
     ``average_k_error_low, average_k_error_high``
         The 95 % Wilson interval of the average-k error.
     ``average_set_size``
-        Mean size of the average-k sets of the group's samples; NaN if there are none.
+        Mean size of the average-k sets of the group's samples; NaN without samples.
     ``macro_average_k_error(k), macro_top_k_error(k)``
-        Means over the groups that have labelled samples: each counts once, however large.
+        Means over the groups that have labelled samples, each with the same weight.
     ``threshold(k)``
-        The one threshold.
+        The threshold of all samples, with ``thresholds="shared"``.
     ``group_threshold(k, group)``
-        Instead of that, with ``thresholds="own"``: the threshold of each group, NaN where it has no samples
-        (with such groups, 64-bit integers are rounded to float64).
+        The threshold of each group, with ``thresholds="own"``; NaN for a group without samples (if there are such
+        groups, 64-bit integers are rounded to float64).
 
     Raises
     ------
@@ -233,7 +234,7 @@ def breakdown(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        If the labels do not fit the scores, are probabilities, or there are none.
+        If the labels do not fit the scores, are probabilities, or are missing.
     OptionError
         If an option is not one of the values it may take, or there are not as many names as groups.
     MemoryLimitError, StoreError
@@ -241,94 +242,83 @@ def breakdown(
 
     Notes
     -----
-    Cost: that of ``evaluate`` without straddle strengths, about one read. What comes together is some 16 bytes for each
-    group and budget. Groups that are given are held in memory with the labels, a few bytes a sample; classes are not.
-    With ``thresholds="own"`` the scores are held, in up to 128 MB, that may be above the thresholds of groups: one read
-    as long as they fit (about 800,000 samples with k up to 10), else two, whatever the number of groups; one more where
-    the threshold of some group lies far below those of others.
+    Cost: that of ``evaluate`` without straddle strengths, about one read, and some 16 bytes for each group and budget.
+    The groups of samples stay in memory with the labels, a few bytes per sample; classes do not.
+    ``thresholds="own"`` retains the scores that may be above the thresholds of groups: one read if they fit 128 MB
+    (about 800,000 samples with k up to 10), else two, for any number of groups; one more if the threshold of some group
+    is far below those of others.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> scores = np.array([[0.9, 0.1, 0.0], [0.8, 0.1, 0.1], [0.5, 0.3, 0.2], [0.4, 0.2, 0.4]])
-    >>> found = avgk.breakdown(scores, np.array([0, 0, 1, 2]), k=1)
-    >>> found.average_k_error.values.tolist(), found.macro_average_k_error.values.round(3).tolist()
+    >>> groups = avgk.breakdown(scores, np.array([0, 0, 1, 2]), k=1)
+    >>> groups.average_k_error.values.tolist(), groups.macro_average_k_error.values.round(3).tolist()
     ([[0.0, 1.0, 1.0]], [0.667])
 
     """
     check_word("thresholds", thresholds, Thresholds)
     options = ScanOptions(
-        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint,
-        missing=missing,
+        straddle=False, where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress,
+        checkpoint=checkpoint, missing=missing,
     )  # fmt: skip
     scores = open_once(scores, missing)
     source = labelled_source(scores, labels, "breakdown", hard=True, **options.opening)
     refuse_soft(source, "breakdown")
     budgets = parse_budgets(k, source.n_classes)
-    grouped, grouping, groups = _grouped(source, scores, labels, by, where, missing)
+    by_class = isinstance(by, str) and by == "class"
+    if by_class:
+        grouped, grouping, groups = _group_by_class(source, scores, labels, missing)
+    else:
+        columns = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
+        groups = columns.names()
+        grouped, grouping = columns.beside_labels(source, groups), Grouping("groups", groups.size)
     request = {"by": grouping.kind} | ({"thresholds": "own"} if thresholds == "own" else {})
     with options.run(grouped, "breakdown", **request) as run:
-        count = own_thresholds if thresholds == "own" else _shared_threshold
-        found = count(run, budgets, grouping, groups.size)
-    # Groups whose samples are all left out are dropped; classes are reported whether they occur or not.
-    if not _is_class(by):
-        some = np.flatnonzero(found.counts[0].n_samples)
-        found, groups = found.of_groups(some), groups[some]
-    values = group_values(found.counts, budgets) | found.thresholds
-    known = class_names_of(scores) if names is None and _is_class(by) else names
-    if known is not None:
-        shown = name_list(known, groups.size, "names", None if _is_class(by) else groups.tolist())
-        refuse_reordered(shown, class_names_of(scores) if _is_class(by) and names is not None else None)
-        values["name"] = shown
-    told = "class" if _is_class(by) else "group"
-    n_labelled = int(found.counts[0].n_labelled.sum())
-    attrs = result_attrs(source, found.reads, n_labelled=n_labelled, by=told, thresholds=thresholds)
-    coords: Named = {"k": [float(b) for b in budgets], "group": groups.astype(np.int64)}
-    return build_result(values, coords, attrs, BREAKDOWN)
+        if thresholds == "own":
+            counts = count_at_own_thresholds(run, budgets, grouping, groups.size)
+        else:
+            counts = count_at_one_threshold(find_outcome(run, budgets, options, grouping), groups.size)
+    if not by_class:  # groups whose samples are all left out are dropped; classes are reported in any case
+        occupied = np.flatnonzero(counts.by_budget[0].n_samples)
+        counts, groups = counts.select(occupied), groups[occupied]
+    if by_class and names is None:
+        names = class_names_of(scores)
+    if names is not None:
+        names = name_list(names, groups.size, "names", None if by_class else groups.tolist())
+        refuse_reordered(names, class_names_of(scores) if by_class else None)
+    attrs: Named = {"by": "class" if by_class else "group", "thresholds": thresholds}
+    return _build(source, counts, budgets, groups, names, attrs, run.reads)
 
 
-def _is_class(by: LabelsLike) -> bool:
-    return isinstance(by, str) and by == "class"
-
-
-def _shared_threshold(run: Run, budgets: tuple[Fraction, ...], grouping: Grouping, n: int) -> Counted:
-    """Count the groups at one threshold; samples without a label, counted before the classes, are left out."""
-    refuse_budgets(run, budgets)
-    outcome = Outcome.find(run, budgets, grouping=grouping)
-    certify_budgets(run, budgets, [s.key for s in outcome.selections])
-    return _counted(outcome, n, run.reads)
-
-
-def _counted(outcome: Outcome, n: int, reads: int) -> Counted:
-    """Return the counts of the last n groups of an outcome."""
-    counts = [GroupCounts(*(c[-n:] for c in outcome.group_counts(i))) for i in range(len(outcome.budgets))]
-    dtype = outcome.source.dtype
-    values = threshold_values([score_value(s.key, dtype) for s in outcome.selections], dtype)
-    return Counted(counts, {"threshold": values}, reads)
-
-
-def classes_result(outcome: Outcome, reads: int, names: Sequence[str] | None = None) -> xr.Dataset:
-    """Build the result Dataset of an outcome whose samples were counted by class, perhaps with their names."""
-    source, found = outcome.source, _counted(outcome, outcome.source.n_classes, reads)
-    n_labelled = int(found.counts[0].n_labelled.sum())
-    attrs = result_attrs(source, reads, n_labelled=n_labelled, by="class", thresholds="shared")
-    coords: Named = {"k": [float(b) for b in outcome.budgets], "group": np.arange(source.n_classes)}
-    values = group_values(found.counts, outcome.budgets) | found.thresholds
-    return build_result(values | ({} if names is None else {"name": list(names)}), coords, attrs, BREAKDOWN)
-
-
-def _grouped(
-    source: Source, scores: ScoresLike, labels: LabelsLike, by: LabelsLike, where: LabelsLike, missing: str | None
+def _group_by_class(
+    source: Source, scores: ScoresLike, labels: LabelsLike, missing: str | None
 ) -> tuple[Source, Grouping, Array]:
-    """Return a source that can be counted by groups, how, and the names of the groups."""
-    if not _is_class(by):
-        groups = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
-        names = groups.names()
-        return groups.beside_labels(source, names), Grouping("groups", names.size), names
+    """Return a source whose samples can be counted by the class of their label, the grouping, and the classes.
+
+    Samples without a label are counted before the first class.
+    """
     classes = np.arange(source.n_classes)
     if source.truncation is None:
         return source, Grouping("classes", source.n_classes + 1), classes
-    # Labels of truncated rows are slots: the classes come beside them.
+    # Labels of truncated rows are slots: the classes become groups.
     groups = Groups(np.maximum(class_labels(source, scores, labels, missing).astype(np.int64), -1))
     names = np.arange(-1, source.n_classes)
     return groups.beside_labels(source, names), Grouping("groups", names.size), classes
+
+
+def classes_result(outcome: Outcome, reads: int, names: Sequence[str] | None = None) -> xr.Dataset:
+    """Build the result Dataset of an outcome whose samples were counted by class."""
+    source, classes = outcome.source, np.arange(outcome.source.n_classes)
+    counts = count_at_one_threshold(outcome, classes.size)
+    return _build(source, counts, outcome.budgets, classes, names, {"by": "class", "thresholds": "shared"}, reads)
+
+
+def _build(
+    source: Source, counts: Counts, budgets: Sequence[Fraction], groups: Ints, names: Sequence[str] | None,
+    attrs: Named, reads: int,
+) -> xr.Dataset:  # fmt: skip
+    values = group_values(counts, budgets) | ({} if names is None else {"name": list(names)})
+    coords: Named = {"k": [float(b) for b in budgets], "group": groups.astype(np.int64)}
+    attrs = result_attrs(source, reads, n_labelled=int(counts.by_budget[0].n_labelled.sum()), **attrs)
+    return build_result(values, coords, attrs, BREAKDOWN)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -22,29 +23,28 @@ from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.datasets import build_result, kind_sentence
 from ..results.registry import COMPARISON
 from ..sources.source import Source
-from ..statistics.paired_rows import ToldRows, tell_rows
-from .evaluate import find_outcome, outcome_result
-from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
-from .inputs.names import check_same_names, names_of, open_once
-from .options import BudgetsLike, LabelsLike, Missing, Named, NanPolicy, ScanOptions, ScoresLike
-from .outcome import (
+from ..statistics.error_bars import (
     HIT,
     LABELLED,
     ONE,
     SIZE,
     TOP_HIT,
-    Coefficients,
-    Outcome,
     Products,
-    average_influence,
-    less,
-    products_of,
-    relative_influence,
-    top_influence,
+    error_bars,
+    error_influence,
+    multiply_columns,
+    subtract,
 )
+from ..statistics.outcome import Outcome
+from ..statistics.paired_rows import ToldRows, tell_rows
+from .evaluate import find_outcome, outcome_result
+from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
+from .inputs.names import check_same_names, names_of, open_once
+from .options import BudgetsLike, LabelsLike, Missing, Named, NanPolicy, ScanOptions, ScoresLike, rounded
 
-RULES = ("top", "average")
-#: Where the counts of the second model stand behind those of the first: it has none of its own for what both share.
+Rule = Literal["top", "average"]
+RULES: tuple[Rule, ...] = ("top", "average")
+#: Columns of the second model in a table of two: its own counts follow those of the first, the shared ones are common.
 _SECOND = {ONE: ONE, LABELLED: LABELLED, HIT: 5, TOP_HIT: 6, SIZE: 7}
 
 
@@ -53,99 +53,80 @@ class Model:
     """The outcome of a model, and the sets of all samples."""
 
     outcome: Outcome
-    told: ToldRows
+    rows: ToldRows
 
-    def influence(self, rule: str, i: int) -> Coefficients | None:
-        """Return psi of an error for a budget; None if there is no error."""
-        errors = self.outcome.top_errors if rule == "top" else self.outcome.average_errors
-        if errors[i] is None:
-            return None
-        return top_influence(self.outcome, i) if rule == "top" else average_influence(self.outcome, i)
-
-    def right(self, rule: str, i: int) -> Bools:
+    def hits(self, rule: Rule, i: int) -> Bools:
         """Return which samples have their label in their set."""
         if rule == "average":
-            return np.asarray(self.told.hits[:, i])
+            return np.asarray(self.rows.hits[:, i])
         budget = self.outcome.budgets[i]
         k = int(budget) if budget.denominator == 1 else 0
-        return np.asarray((self.told.ranks > 0) & (self.told.ranks <= k))
+        return np.asarray((self.rows.ranks > 0) & (self.rows.ranks <= k))
 
-    def counts(self, i: int) -> list[Array]:
+    def shared_columns(self) -> list[Array]:
+        """Return the columns that all models share: ones, and whether a sample has a label."""
+        labelled = self.rows.ranks > 0
+        return [np.ones(labelled.size, bool), labelled]
+
+    def columns(self, i: int) -> list[Array]:
         """Return the model's own columns: hits of its average-k and its top-k sets, and sizes of the former."""
-        return [self.right("average", i), self.right("top", i), self.told.sizes[:, i]]
+        return [self.hits("average", i), self.hits("top", i), self.rows.sizes[:, i]]
 
 
-def summed(columns: Sequence[Array], clusters: Ints | None) -> list[Array]:
-    """Return columns added up in each cluster; unchanged without clusters."""
-    if clusters is None:
-        return list(columns)
-    n = int(clusters.max()) + 1
-    return [np.bincount(clusters, column, minlength=n).astype(np.int64) for column in columns]
-
-
-def sample_bars(model: Model, clusters: Ints | None) -> Named:
-    """Return the standard errors of one model, of clusters."""
-    names = "average_k_error", "top_k_error", "adaptive_gain", "relative_gain"
-    found: dict[str, list[float]] = {f"{name}_stderr": [] for name in names}
-    for i in range(len(model.outcome.budgets)):
-        products = _products([_shared(model), model.counts(i)], clusters)
-        average, top = model.influence("average", i), model.influence("top", i)
-        both = average is not None and top is not None
-        gain = less(top, average) if both else None  # type: ignore[arg-type]
-        relative = relative_influence(model.outcome, i, top, average) if both else None  # type: ignore[arg-type]
-        for values, psi in zip(found.values(), (average, top, gain, relative), strict=True):
-            values.append(np.nan if psi is None else products.stderr(psi))
-    return dict(found)
-
-
-def _shared(model: Model) -> list[Array]:
-    """Return the columns that all models share: ones, and whether a sample has a label."""
-    labelled = model.told.ranks > 0
-    return [np.ones(labelled.size, bool), labelled]
-
-
-def _products(parts: Sequence[Sequence[Array]], clusters: Ints | None) -> Products:
-    columns = [column for part in parts for column in part]
-    labelled = columns[LABELLED].astype(bool)
+def _multiply(columns: Sequence[Array], clusters: Ints | None) -> Products:
+    """Return the sums of products of columns over samples, or over clusters whose samples are added up first."""
+    labelled, n_samples = columns[LABELLED].astype(bool), columns[0].size
     n_units = int(labelled.sum()) if clusters is None else np.unique(clusters[labelled]).size
-    return Products(columns[0].size, products_of(summed(columns, clusters)), n_units)
+    if clusters is not None:
+        n = int(clusters.max()) + 1
+        columns = [np.bincount(clusters, column, minlength=n).astype(np.int64) for column in columns]
+    return Products(n_samples, multiply_columns(columns), n_units)
+
+
+def cluster_stderrs(model: Model, clusters: Ints) -> Named:
+    """Return the cluster-robust standard errors of one model."""
+    budgets = range(len(model.outcome.budgets))
+    products = [_multiply([*model.shared_columns(), *model.columns(i)], clusters) for i in budgets]
+    bars = [error_bars(model.outcome, i, products[i]) for i in budgets]
+    names = "average_k_error", "top_k_error", "adaptive_gain", "relative_gain"
+    return {f"{name}_stderr": rounded([getattr(bar, name) for bar in bars]) for name in names}
 
 
 def pair_values(models: Sequence[Model], clusters: Ints | None) -> Named:
     """Return the variables that compare any two models."""
     n, n_budgets = len(models), len(models[0].outcome.budgets)
     shape = len(RULES), n, n, n_budgets
-    found: dict[str, Floats] = {
-        name: np.full(shape, np.nan) for name in ("difference", "difference_stderr", "mcnemar_p")
-    }
+    difference, stderr = np.full((2, *shape), np.nan)
+    crossed, crossed_stderr = np.full((2, *shape[1:]), np.nan)
     discordant = np.zeros(shape, np.int64)
-    against = {name: np.full(shape[1:], np.nan) for name in ("average_against_top", "average_against_top_stderr")}
     for a, b, i in product(range(n), range(n), range(n_budgets)):
-        products = _products([_shared(models[a]), models[a].counts(i), models[b].counts(i)], clusters)
+        first, second = models[a], models[b]
+        products = _multiply([*first.shared_columns(), *first.columns(i), *second.columns(i)], clusters)
         for r, rule in enumerate(RULES):
-            difference = _difference(models[a], rule, models[b], rule, i, products)
-            found["difference"][r, a, b, i], found["difference_stderr"][r, a, b, i] = difference
-            discordant[r, a, b, i] = (models[a].right(rule, i) & ~models[b].right(rule, i)).sum()
-        crossed = _difference(models[a], "average", models[b], "top", i, products)
-        against["average_against_top"][a, b, i], against["average_against_top_stderr"][a, b, i] = crossed
-    found["mcnemar_p"] = mcnemar(discordant, np.swapaxes(discordant, 1, 2))
-    found["mcnemar_p"][np.isnan(found["difference"])] = np.nan
-    return {**found, "discordant": discordant, "mcnemar_p_adjusted": _adjusted(found["mcnemar_p"]), **against}
+            difference[r, a, b, i], stderr[r, a, b, i] = _difference(first, rule, second, rule, i, products)
+            discordant[r, a, b, i] = (first.hits(rule, i) & ~second.hits(rule, i)).sum()
+        crossed[a, b, i], crossed_stderr[a, b, i] = _difference(first, "average", second, "top", i, products)
+    p = mcnemar(discordant, np.swapaxes(discordant, 1, 2))
+    p[np.isnan(difference)] = np.nan
+    return {
+        "difference": difference,
+        "difference_stderr": stderr,
+        "mcnemar_p": p,
+        "discordant": discordant,
+        "mcnemar_p_adjusted": _adjust(p),
+        "average_against_top": crossed,
+        "average_against_top_stderr": crossed_stderr,
+    }
 
 
-def _difference(a: Model, rule: str, b: Model, other_rule: str, i: int, products: Products) -> tuple[float, float]:
-    """Return the difference of two errors, and its standard error."""
-    first, second = a.influence(rule, i), b.influence(other_rule, i)
-    if first is None or second is None:
+def _difference(a: Model, rule: Rule, b: Model, other_rule: Rule, i: int, products: Products) -> tuple[float, float]:
+    """Return the difference of two errors, and its standard error; NaN if an error does not exist."""
+    first, second = error_influence(a.outcome, rule, i), error_influence(b.outcome, other_rule, i)
+    error, other = a.outcome.errors(rule)[i], b.outcome.errors(other_rule)[i]
+    if first is None or second is None or error is None or other is None:
         return np.nan, np.nan
-    errors = [
-        (model.outcome.top_errors if name == "top" else model.outcome.average_errors)[i]
-        for model, name in ((a, rule), (b, other_rule))
-    ]
-    assert errors[0] is not None
-    assert errors[1] is not None
-    moved = {_SECOND[name]: value for name, value in second.items()}
-    return float(errors[0] - errors[1]), products.stderr(less(first, moved))
+    moved = {_SECOND[column]: value for column, value in second.items()}
+    return float(error - other), products.stderr(subtract(first, moved))
 
 
 def mcnemar(right: Ints, wrong: Ints) -> Floats:
@@ -154,16 +135,15 @@ def mcnemar(right: Ints, wrong: Ints) -> Floats:
     return np.asarray(np.minimum(1.0, 2 * binom.cdf(least, n, 0.5)))
 
 
-def _adjusted(p: Floats) -> Floats:
-    """Return p-values adjusted for how many there are, each pair of models taken once."""
-    found = np.where(np.isnan(p), np.nan, 1.0)
-    places = [(rule, a, b, i) for rule, a, b, i in product(*map(range, p.shape)) if a < b]
-    chosen = [place for place in places if not np.isnan(p[place])]
-    if chosen:
-        adjusted = false_discovery_control([p[place] for place in chosen], method="bh")
-        for (rule, a, b, i), value in zip(chosen, adjusted, strict=True):
-            found[rule, a, b, i] = found[rule, b, a, i] = value
-    return found
+def _adjust(p: Floats) -> Floats:
+    """Return p-values adjusted for multiple testing, each pair of models taken once."""
+    adjusted = np.where(np.isnan(p), np.nan, 1.0)
+    places = [(r, a, b, i) for r, a, b, i in product(*map(range, p.shape)) if a < b and not np.isnan(p[r, a, b, i])]
+    if places:
+        values = false_discovery_control([p[place] for place in places], method="bh")
+        for (r, a, b, i), value in zip(places, values, strict=True):
+            adjusted[r, a, b, i] = adjusted[r, b, a, i] = value
+    return adjusted
 
 
 def compare(
@@ -182,7 +162,7 @@ def compare(
     """Compare models on the same samples: errors, paired differences with standard errors, and exact tests.
 
     All models must have scores of the same samples in the same order, and of the same classes. Their differences are
-    taken sample by sample, which detects far smaller ones than two errors with their own standard errors would.
+    taken sample by sample: far smaller ones are detected than by comparing two errors with their own standard errors.
 
     Parameters
     ----------
@@ -194,7 +174,7 @@ def compare(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
-        Whether to also analyse the ambiguity of each, as ``evaluate`` does.
+        Whether to also compute the straddle strengths of each, as ``evaluate`` does.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -216,19 +196,19 @@ def compare(
         The variables of ``evaluate`` along ``model``, and these; ``rule`` is ``"top"`` or ``"average"``, ``other`` the
         model that it is compared with.
     ``difference(rule, model, other, k)``
-        Error of the model less error of the other: negative where the model is better.
+        Error of the model less error of the other: negative if the model is better.
     ``difference_stderr(rule, model, other, k)``
-        Its standard error: the thresholds' own uncertainty and the pairing are taken into account.
+        Its standard error, which accounts for the uncertainty of the thresholds and for the pairing.
     ``discordant(rule, model, other, k)``
         Number of labelled samples that the model gets right and the other wrong.
     ``mcnemar_p(rule, model, other, k)``
-        McNemar's exact two-sided p-value of the discordant samples. It takes thresholds as given and samples as
-        independent, whatever the clusters.
+        McNemar's exact two-sided p-value of the discordant samples. It treats thresholds as fixed and samples as
+        independent, even with ``clusters``.
     ``mcnemar_p_adjusted(rule, model, other, k)``
         The same, adjusted for all pairs, rules and budgets together (Benjamini and Hochberg, 1995).
     ``average_against_top(model, other, k), average_against_top_stderr(model, other, k)``
-        Average-k error of the model less top-k error of the other: negative where a small model that adapts beats a
-        large one that does not.
+        Average-k error of the model less top-k error of the other, and its standard error: negative if, say, average-k
+        sets of a small model beat top-k sets of a large one.
 
     Raises
     ------
@@ -237,7 +217,7 @@ def compare(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        If labels do not fit the scores, are probabilities, there are none, or those of two models differ.
+        If labels do not fit the scores, are probabilities or missing, or those of two models differ.
     ScoresError
         If models have other samples or classes than the first, or in another order, by their shapes, coordinates or
         names.
@@ -253,9 +233,9 @@ def compare(
 
     Notes
     -----
-    Cost: one read of each model, and its pilot, as for ``evaluate``. Beyond some two million samples a second read of
-    each finds the sets of all samples. Two bytes for each sample, budget and model come together, for sets of more than
-    255 labels three, or five.
+    Cost: one read of each model, and its pilot, as for ``evaluate``; beyond some two million samples, a second read of
+    each, which finds the sets of all samples. Memory grows by two bytes per sample, budget and model (up to five for
+    sets of more than 255 labels).
 
     Examples
     --------
@@ -264,8 +244,8 @@ def compare(
     >>> good = rng.dirichlet(np.full(10, 0.2), 500)
     >>> labels = np.array([rng.choice(10, p=p) for p in good])
     >>> noisy = (good + rng.dirichlet(np.full(10, 0.2), 500)) / 2
-    >>> found = avgk.compare({"good": good, "noisy": noisy}, labels, k=[1, 2])
-    >>> better = found.sel(rule="average", model="good", other="noisy", k=2)
+    >>> comparison = avgk.compare({"good": good, "noisy": noisy}, labels, k=[1, 2])
+    >>> better = comparison.sel(rule="average", model="good", other="noisy", k=2)
     >>> bool(better.difference < -2 * better.difference_stderr), better.mcnemar_p.item() < 0.001
     (True, True)
 
@@ -274,7 +254,7 @@ def compare(
         straddle=straddle, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
         progress=progress, missing=missing,
     )  # fmt: skip
-    named = _checked_models(models)
+    named = _check_models(models)
     for name, scores in named.items():
         with naming(name):
             named[name] = open_once(scores, missing)
@@ -283,38 +263,37 @@ def compare(
     for name, scores in named.items():
         with naming(name):
             sources[name] = labelled_source(scores, labels, "compare", hard=True, **options.opening)
-    _check_alike(sources)
+    _check_shapes(sources)
     if labels is None:
-        _check_labels({name: _existing_labels(sources[name], scores, missing) for name, scores in named.items()})
+        _check_labels({name: _stored_labels(sources[name], scores, missing) for name, scores in named.items()})
     first = next(iter(sources.values()))
     codes = None
     if clusters is not None:
         model = next((scores for scores in named.values() if any(names_of(scores, "scores")[:-1])), None)
         codes = Groups.of(clusters, model, first, "clusters", missing, labels=labels, where=where).numbered()[1]
+        codes = codes if first.mask is None else codes[first.mask.samples()]
     budgets = parse_budgets(k, first.n_classes)
-    results, found = [], []
+    results, outcomes = [], []
     for name, source in sources.items():
         with naming(name), options.run(source) as run:
             outcome = find_outcome(run, budgets, options, keeps_rows=True)
-            told = tell_rows(run, outcome.search)
+            rows = tell_rows(run, outcome.search)
             results.append(outcome_result(outcome, straddle, run.reads))
-            found.append(Model(outcome.slim(), told))
-    if codes is not None and first.mask is not None:
-        codes = codes[first.mask.samples()]
+            outcomes.append(Model(outcome.drop_rows(), rows))
     with showing(progress), phase("settling"):
-        result = _joined(list(named), results, found, codes)
-    for name, one in zip(named, results, strict=True):
-        said = kind_sentence(one)
-        warn_of(said and f"{name}: {said}")
+        result = _join(list(named), results, outcomes, codes)
+    for name, single in zip(named, results, strict=True):
+        sentence = kind_sentence(single)
+        warn_of(sentence and f"{name}: {sentence}")
     return result
 
 
-def _checked_models(models: object) -> dict[str, ScoresLike]:
+def _check_models(models: object) -> dict[str, ScoresLike]:
     if not isinstance(models, Mapping) or len(models) < 2:
         got = f"{len(models)} of them" if isinstance(models, Mapping) else type(models).__name__
         raise OptionError(
-            f"models must be at least two, scores by name; got {got}. Pass a dict such as "
-            '{"small": scores, "large": others}.'
+            f"models must be a mapping of at least two names to scores; got {got}. "
+            'Pass a dict such as {"small": scores, "large": others}.'
         )
     named = {str(name): scores for name, scores in models.items()}
     if len(named) < len(models):
@@ -322,69 +301,67 @@ def _checked_models(models: object) -> dict[str, ScoresLike]:
     return named
 
 
-def _check_alike(sources: Mapping[str, Source]) -> None:
+def _check_shapes(sources: Mapping[str, Source]) -> None:
     """Refuse models of different samples or classes, and labels that are probabilities."""
     shapes = {name: (*source.lead, source.n_classes) for name, source in sources.items()}
     if len(set(shapes.values())) > 1:
-        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ScoresError(
-            f"models must have scores of the same samples and classes; got {told}. Evaluate all of them on the same data."
+            f"models must have scores of the same samples and classes; got {got}. Evaluate all of them on the same data."
         )
     for source in sources.values():
         refuse_soft(source, "compare")
 
 
-def _existing_labels(source: Source, scores: ScoresLike, missing: str | None) -> Array:
-    """Return the class numbers of the samples that exist."""
+def _stored_labels(source: Source, scores: ScoresLike, missing: str | None) -> Ints:
+    """Return the class numbers of the samples that are not left out; -1 if unlabelled."""
     labels = class_labels(source, scores, None, missing)
-    return labels if source.mask is None else labels[source.mask.samples()]
+    labels = labels if source.mask is None else labels[source.mask.samples()]
+    return np.maximum(labels.astype(np.int64), -1)
 
 
-def _check_labels(labels: Mapping[str, Array]) -> None:
+def _check_labels(labels: Mapping[str, Ints]) -> None:
     """Refuse models whose labels differ: they are of other samples, or in another order."""
-    (name, first), *others = ((name, np.maximum(found.astype(np.int64), -1)) for name, found in labels.items())
-    for other, found in others:
-        if not np.array_equal(first, found):
-            sample = int(np.flatnonzero(first != found)[0])
+    (name, first), *others = labels.items()
+    for other, second in others:
+        if not np.array_equal(first, second):
+            sample = int(np.flatnonzero(first != second)[0])
             raise LabelsError(
                 f"labels must be the same for all models; those of {name} and {other} differ, first at sample {sample} "
-                f"({first[sample]} and {found[sample]}). Compare scores of the same samples in the same order, or pass labels."
+                f"({first[sample]} and {second[sample]}). Compare scores of the same samples in the same order, or pass labels."
             )
 
 
-def _joined(
-    names: Sequence[str], results: Sequence[xr.Dataset], models: Sequence[Model], clusters: Array | None
+def _join(
+    names: Sequence[str], results: Sequence[xr.Dataset], models: Sequence[Model], clusters: Ints | None
 ) -> xr.Dataset:
-    """Return the results along ``model``, with what compares them."""
-    values, coords = _along_models(results)
+    """Return the results along ``model``, with the variables that compare them."""
+    n_sizes = max(result.sizes["size"] for result in results)
+    padded = [result.reindex(size=np.arange(n_sizes), fill_value=0) for result in results]
+    values: Named = {str(name): np.stack([result[name].values for result in padded]) for name in results[0].data_vars}
     if clusters is not None:
-        bars = [sample_bars(model, clusters) for model in models]
-        values |= {name: [one[name] for one in bars] for name in bars[0]}
+        stderrs = [cluster_stderrs(model, clusters) for model in models]
+        values |= {name: [errors[name] for errors in stderrs] for name in stderrs[0]}
     values |= pair_values(models, clusters)
+    coords: Named = {str(name): padded[0][name].values for name in padded[0].coords}
     coords |= {"model": list(names), "other": list(names), "rule": list(RULES)}
-    told = ("store", "reads", "made_by", "score_kind")
-    attrs = {name: value for name, value in results[0].attrs.items() if name not in told}
-    attrs["store"] = [str(one.attrs["store"]) for one in results]
+    own = ("store", "reads", "made_by", "score_kind")
+    attrs = {name: value for name, value in results[0].attrs.items() if name not in own}
+    attrs["store"] = [str(result.attrs["store"]) for result in results]
     for name in ("made_by", "score_kind"):
-        attrs |= _said(name, names, results)
+        attrs |= _join_attribute(name, names, results)
     if clusters is not None:
         attrs["n_clusters"] = int(np.unique(clusters).size)
-    attrs["reads"] = max(one.attrs["reads"] for one in results)
+    attrs["reads"] = max(result.attrs["reads"] for result in results)
     return build_result(values, coords, attrs, COMPARISON)
 
 
-def _said(name: str, names: Sequence[str], results: Sequence[xr.Dataset]) -> Named:
-    """Return an attribute that all models have in common, or the one of each; nothing if none has it."""
-    said = [str(one.attrs.get(name, "")) for one in results]
-    told = [(model, value) for model, value in zip(names, said, strict=True) if value or name != "score_kind"]
-    if len({value for _, value in told}) <= 1:  # the kind of truncated scores is not known
-        return {name: told[0][1]} if told and told[0][1] else {}
-    return {name: "; ".join(f"{model}: {value or 'none'}" for model, value in told)}
-
-
-def _along_models(results: Sequence[xr.Dataset]) -> tuple[Named, Named]:
-    """Return the variables of all results, as deep as there are models, and their coordinates."""
-    n_sizes = max(one.sizes["size"] for one in results)
-    padded = [one.reindex(size=np.arange(n_sizes), fill_value=0) for one in results]
-    values = {str(name): np.stack([one[name].values for one in padded]) for name in results[0].data_vars}
-    return dict(values), {str(name): padded[0][name].values for name in padded[0].coords}
+def _join_attribute(name: str, names: Sequence[str], results: Sequence[xr.Dataset]) -> Named:
+    """Return an attribute that all models have in common, or the attribute of each; nothing if no model has it."""
+    texts = {model: str(result.attrs.get(name, "")) for model, result in zip(names, results, strict=True)}
+    if name == "score_kind":  # that of truncated scores is unknown
+        texts = {model: text for model, text in texts.items() if text}
+    if len(set(texts.values())) > 1:
+        return {name: "; ".join(f"{model}: {text or 'none'}" for model, text in texts.items())}
+    text = next(iter(texts.values()), "")
+    return {name: text} if text else {}

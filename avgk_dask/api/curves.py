@@ -1,8 +1,7 @@
-"""Errors over all budgets: ``error_curve`` for every K, and ``smallest_k``, the least budget for a target error."""
+"""Errors of all budgets: ``error_curve`` for every K, and ``smallest_k``, the least budget for a target error."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -23,7 +22,7 @@ from ..statistics.smallest_budget import SmallestSearch
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_ranks, refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
-from .options import BudgetLike, LabelsLike, Named, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs
+from .options import BudgetLike, LabelsLike, Named, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs, rounded
 from .thresholds import parse_bounded, score_value
 
 #: Label weight inside the sets for each K.
@@ -42,8 +41,8 @@ def error_curve(
 ) -> xr.Dataset:
     """Compute top-K and average-K error for every K = 1..C, and their means over K. Exact, ties included.
 
-    A label's rank r in its row determines for which K it is in its top-K set, K >= r, and its rank R among all N C
-    scores (ties in row-major order) for which K it is in its average-K set, N K >= R.
+    A label with rank r in its row is in its top-K set if K >= r. With rank R among all N C scores (ties in row-major
+    order), it is in its average-K set if N K >= R.
 
     Parameters
     ----------
@@ -66,7 +65,7 @@ def error_curve(
     Returns
     -------
     Dataset
-        Over ``k`` = 1..C, with the variables below; all NaN where no sample is labelled.
+        Over ``k`` = 1..C, with the variables below; all NaN if no sample is labelled.
     ``top_k_error, average_k_error``
         Fraction of the labelled samples whose label is outside its set, expected with soft labels.
     ``mean_top_k_error, mean_average_k_error``
@@ -77,15 +76,15 @@ def error_curve(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        If the labels do not fit the scores, or there are none.
+        If the labels do not fit the scores, or are missing.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads of the store with hard labels, whatever the data, and some 20 ns for each score. Memory grows with
-    the number of distinct label scores (32 bytes each in every tally, of which a process holds up to some 20); tasks
-    hold whole rows of a band. With soft labels every score is a label: a search for all C thresholds, whose reads grow
+    Cost: two reads of the store with hard labels, and some 20 ns for each score. Memory grows with the number of
+    distinct label scores (32 bytes each in every tally, of which a process holds up to some 20); tasks hold whole rows
+    of a band. With soft labels every score is a label: all C thresholds are searched, in a number of reads that grows
     with C (``attrs["reads"]``).
 
     Examples
@@ -98,22 +97,22 @@ def error_curve(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = labelled_source(scores, labels, "an error curve", **options.opening)
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
     with options.run(source, "error_curve") as run:
-        source = run.source
         n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
-    n_classes = source.shape[1]
     values: Named = {}
-    for name, inside in (("top_k_error", top), ("average_k_error", average)):
-        values[name], values[f"mean_{name}"] = _errors(inside, n_labelled)
+    for name, weights in (("top_k_error", top), ("average_k_error", average)):
+        errors = [error_of(Fraction(weight), n_labelled) for weight in weights] if n_labelled else []
+        values[name] = rounded(errors or [None] * len(weights))
+        values[f"mean_{name}"] = float(sum(errors, Fraction(0)) / len(errors)) if errors else np.nan
     attrs = result_attrs(source, run.reads, n_labelled=n_labelled)
-    return build_result(values, {"k": np.arange(1, n_classes + 1)}, attrs)
+    return build_result(values, {"k": np.arange(1, source.shape[1] + 1)}, attrs)
 
 
 def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
-    """Return the number of labelled samples, and of labels inside the top-K and the average-K sets for each K."""
+    """Return the number of labelled samples, and the number of labels inside the top-K and average-K sets for each K."""
     n_samples, n_classes = run.source.shape
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
     assert search.labels is not None
@@ -132,44 +131,36 @@ def _soft_curves(run: Run) -> tuple[int, Weights, Weights]:
     return n_samples, top, [search.found[i].weight for i in range(n_classes)]
 
 
-def _errors(inside: Weights, n_labelled: int) -> tuple[list[float], float]:
-    """Return the error for each K, and the mean of them all; NaN without labels."""
-    if not n_labelled:
-        return [math.nan] * len(inside), math.nan
-    errors = [error_of(Fraction(weight), n_labelled) for weight in inside]
-    return [float(error) for error in errors], float(sum(errors, Fraction(0)) / len(errors))
-
-
 @dataclass(frozen=True)
 class SmallestK(ShownAsTable):
-    """The least budgets whose errors are at most a target, as ``smallest_k`` finds them; ``predict_sets`` takes it.
+    """The least budgets whose errors are at most a target, as ``smallest_k`` returns them; ``predict_sets`` accepts it.
 
     Attributes
     ----------
     k
         B / N, rounded up: as a budget of the same samples it means B labels in all.
     value
-        lambda, the (B + 1)-th largest score, as ``threshold`` gives it for that budget.
+        lambda, the (B + 1)-th largest score, which is the ``threshold`` of that budget.
     error
-        The average-k error there.
+        The average-k error of that budget.
     budget
         B, the number of labels.
     top_k
         The least integer K whose top-K error is at most the target.
     top_k_error
-        The top-K error there.
+        The top-K error of that K.
     max_error
-        The target, as asked.
+        The target, as passed.
     n_samples
         N.
     reads
-        How often all scores were read.
+        Number of reads of all scores.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.smallest_k(np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]), np.array([0, 1]), max_error=0)
-    >>> found.k, found.threshold, found.error, found.top_k
+    >>> smallest = avgk.smallest_k(np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]), np.array([0, 1]), max_error=0)
+    >>> smallest.k, smallest.threshold, smallest.error, smallest.top_k
     (1.5, 0.3, 0.0, 2)
 
     """
@@ -253,47 +244,44 @@ def smallest_k(
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> scores = np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]])
-    >>> found = avgk.smallest_k(scores, np.array([0, 1]), max_error=0.5)
-    >>> found.k, found.top_k
+    >>> smallest = avgk.smallest_k(scores, np.array([0, 1]), max_error=0.5)
+    >>> smallest.k, smallest.top_k
     (0.5, 1)
 
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     target = parse_bounded("max_error", max_error, "Pass the error that may remain, such as 0.01.", most=1)
     source = labelled_source(scores, labels, "smallest_k", hard=True, **options.opening)
     refuse_soft(source, "smallest_k")
     with options.run(source, "smallest_k", max_error=str(target)) as run:
-        search = drive(SmallestSearch(run.source.dtype, run.source.shape[1], target), run)
-        return _smallest(search, run)
-
-
-def _smallest(search: SmallestSearch, run: Run) -> SmallestK:
-    """Return the answer of a search that has ended."""
-    assert search.labels is not None
-    n_labelled, needed, dtype = search.labels.n_labelled, search.n_needed, run.source.dtype
-    if not n_labelled:
-        raise LabelsError("labels must name the class of one sample at least; got none. Label some samples.")
-    if needed > search.n_reachable:
-        least = 1 - Fraction(search.n_reachable, n_labelled)
-        raise BudgetError(
-            f"max_error must be one that some budget reaches; got {float(search.max_error)}, and the scores of some labels are NaN: "
-            f"the least error is {float(least):.6g}. Repair the scores, or ask for more."
-        )
-    # Without a label to hold, the sets are empty, and the highest score of all is the first left out.
-    key = search.threshold_key if needed else find_thresholds(run.over(run.source.with_labels(None)), [0]).found[0].key
-    certify_budgets(run, [Fraction(search.n_labels, run.source.shape[0])], [key])
-    top, inside = search.least_top()
-    certify_ranks(run.source, top, "max_error")
+        search = drive(SmallestSearch(source.dtype, source.shape[1], target), run)
+        assert search.labels is not None
+        n_samples, n_labelled, n_hits = source.shape[0], search.labels.n_labelled, search.n_needed
+        if not n_labelled:
+            raise LabelsError("labels must name the class of one sample at least; got none. Label some samples.")
+        if n_hits > search.n_reachable:
+            least = 1 - Fraction(search.n_reachable, n_labelled)
+            raise BudgetError(
+                f"max_error must be at least {float(least):.6g}, since the scores of some labels are NaN; "
+                f"got {float(target)}. Correct the scores, or pass a larger max_error."
+            )
+        if n_hits:
+            key = search.threshold_key
+        else:  # the sets are empty, and the highest score of all is the first outside
+            key = find_thresholds(run.over(run.source.with_labels(None)), [0]).found[0].key
+        certify_budgets(run, [Fraction(search.n_labels, n_samples)], [key])
+        top_k, n_top_hits = search.least_top()
+        certify_ranks(source, top_k, "max_error")
     return SmallestK(
-        as_float(search.n_labels, run.source.shape[0]),
-        score_value(key, dtype),
-        float(1 - Fraction(needed, n_labelled)),
-        search.n_labels,
-        top,
-        float(1 - Fraction(inside, n_labelled)),
-        float(search.max_error),
-        run.source.shape[0],
-        run.reads,
+        k=as_float(search.n_labels, n_samples),
+        value=score_value(key, source.dtype),
+        error=float(1 - Fraction(n_hits, n_labelled)),
+        budget=search.n_labels,
+        top_k=top_k,
+        top_k_error=float(1 - Fraction(n_top_hits, n_labelled)),
+        max_error=float(target),
+        n_samples=n_samples,
+        reads=run.reads,
     )

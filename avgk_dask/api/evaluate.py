@@ -12,12 +12,23 @@ from ..engine.plan import ROW_BYTES
 from ..engine.ranked import narrow_dtype
 from ..engine.run import Run, showing
 from ..errors import MemoryLimitError, warn_of
-from ..exact.budgets import DEFAULT_BUDGETS, MOST_IN_CURVE, parse_budgets, whole_budgets
+from ..exact.budgets import (
+    DEFAULT_BUDGETS,
+    MOST_IN_CURVE,
+    count_labels,
+    largest_integer,
+    parse_budgets,
+    whole_budgets,
+    window_start,
+)
 from ..results.datasets import build_result, kind_sentence
 from ..settings import setting
 from ..sources.source import Source
+from ..statistics.ambiguity import integers, n_ranked, overlap_values, rank_values, straddle_values
+from ..statistics.error_bars import compute_error_bars
+from ..statistics.outcome import Grouping, Outcome, has_hard_labels
 from ..statistics.straddle import analyse
-from ..statistics.thresholds import settle_extremes
+from ..statistics.thresholds import find_thresholds, settle_extremes
 from ..statistics.truncated import certify_budgets, refuse_budgets, refuse_spread
 from .inputs.labels import Groups, refuse_without_classes
 from .inputs.sources import as_source
@@ -35,9 +46,9 @@ from .options import (
     rounded,
     score_kind,
 )
-from .outcome import Grouping, Outcome, error_bars
-from .straddle import ambiguity_values, integers, n_ranked
-from .thresholds import score_value, threshold_values
+
+#: Bins of the histogram of each rank.
+_N_BINS = 50
 
 
 def evaluate(
@@ -57,10 +68,10 @@ def evaluate(
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
-    The average-k sets hold every score above one threshold for all samples, and B = floor(N k) labels in all:
-    scores greater than lambda, the (B + 1)-th largest, and as many ties with it as fit. The
-    top-k set of a sample holds its k highest scores, among equals the lowest class first. Exact, and the same
-    to the last bit for any chunking, scheduler and number of workers.
+    The average-k sets contain B = floor(N k) labels in all: those with scores greater than lambda, the (B + 1)-th
+    largest of all scores, and as many ties with lambda as fit. The top-k set of a sample contains its k highest scores;
+    ties go to the lowest class. Results are exact, and identical to the last bit for any chunking, scheduler and number
+    of workers.
 
     Parameters
     ----------
@@ -74,16 +85,15 @@ def evaluate(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers. By default 1 to 10, or C.
     straddle
-        Whether to also analyse the ambiguity: straddle strengths and the supports of the ranked scores,
-        in the same scan. For budgets up to k there are k (k + 1) / 2 strengths: for k = 100 they take
-        several times as long as the scan.
+        Whether to also compute straddle strengths and the supports of the ranked scores, in the same scan. Budgets up
+        to k have k (k + 1) / 2 strengths; for k = 100 they take several times as long as the scan.
     ties
-        Which ties at a threshold are kept where not all fit: ``"first"`` the first ones in row-major
-        order, as in the paper's listing; ``"spread"`` those that come first in a fixed pseudo-random
-        order of (sample, class), the same for any chunking, for one more read.
+        Which ties at a threshold are kept if not all fit: ``"first"`` the first ones in row-major order, as in the
+        paper's listing; ``"spread"`` the first ones in a fixed pseudo-random order of (sample, class), which is the
+        same for any chunking and takes one more read.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count. It
-        takes any form that labels take. Scores of samples that are left out are not looked at.
+        takes any form that labels take. The scores of samples that are left out are ignored.
     ignore_index
         Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply. A
         negative label is different: its sample counts for thresholds and sizes, but not for errors.
@@ -95,9 +105,9 @@ def evaluate(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing. That
-        may be an interrupted run, or one over a store that has grown. Results of another request, store or version are
-        refused.
+        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing. The
+        earlier run may have been interrupted, or the store may have grown since. Results of another request, store or
+        version are refused.
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.
@@ -105,60 +115,60 @@ def evaluate(
     Returns
     -------
     Dataset
-        Over ``k``, with the variables below, each described in its ``attrs``. Without labels all errors and gains are
-        NaN; for a fractional k all that needs an integer is (top-k, gains, straddle, overlap). The attributes are
-        ``n_samples, n_classes, n_labelled, store, versions, reads``, and ``score_kind``: a thousand samples are looked
-        at, and if more than a tenth are not ``"probabilities"``, it is ``"outside [0, 1]"``, ``"rows do not sum to 1"``
-        or ``"mostly absent"`` (-inf in most classes). Truncated stores do not have it. ``made_by`` says what was
-        done to the scores that were read, such as a softmax; ``n_left_out`` is the number of samples left out; ``ties``
-        that they are spread, where they are.
+        Over ``k``, with the variables below, each described in its ``attrs``. Without labels, all errors and gains are
+        NaN; for a fractional k, top-k errors, gains, straddle strengths and overlap are NaN. The attributes are
+        ``n_samples, n_classes, n_labelled, store, versions, reads``, and, except for truncated stores, ``score_kind``. It
+        is ``"probabilities"`` unless more than a tenth of a thousand sampled rows are not: then it is
+        ``"outside [0, 1]"``, ``"rows do not sum to 1"`` or ``"mostly absent"`` (-inf in most classes). ``made_by`` names
+        the transforms of the scores, such as a softmax; ``n_left_out`` is the number of samples left out; ``ties`` is
+        present if they are spread.
     ``threshold``
-        lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one where B = N C.
+        lambda: the (B + 1)-th largest of all N C scores, B = floor(N k); the smallest one if B = N C.
     ``n_above, n_ties, n_kept``
-        Number of scores > lambda, number of scores == lambda, and B - n_above, the ties kept.
+        Number of scores > lambda, number of scores == lambda, and number of these ties that are kept, B - n_above.
     ``average_set_size``
-        (n_above + n_kept) / N, which is B / N (less where NaN ranks lowest and the numbers run out).
+        (n_above + n_kept) / N, which is B / N (less if NaN ranks lowest and there are fewer than B numbers).
     ``average_k_error, top_k_error``
         Fraction of the labelled samples whose label is outside its set; with soft labels 1 - (sum of the labels inside
-        the sets) / N, or 0 where that is negative because rows sum to more than 1 by rounding.
+        the sets) / N, or 0 if that is negative because rows sum to more than 1 by rounding.
     ``average_k_error_lowest, average_k_error_highest, average_k_error_expected``
         The least, the greatest and the mean average-k error over all ways to keep n_kept of the n_ties.
     ``adaptive_gain``
         top_k_error - average_k_error.
     ``average_k_error_stderr, top_k_error_stderr, adaptive_gain_stderr, relative_gain_stderr``
-        With hard labels, the standard errors of these: how far they are from those of all samples there could be, by
-        chance. That the threshold is found on the same samples, and that both errors are of the same samples, is taken
-        into account. Twice the standard error to either side covers the true value 95 times in 100, unless only a
-        handful of samples, or of clusters, are in error: then it is too small. NaN of a single sample or cluster; those
-        of gains also where ``ties="spread"`` cut ties.
+        With hard labels, the standard errors of the errors and gains as estimates of their population values. They
+        account for the threshold being found on the same samples, and for both errors being of the same samples. Two
+        standard errors to either side cover the true value 95 times in 100, unless only a handful of samples or clusters
+        are in error: then they are too small. NaN for a single sample or cluster; those of gains also if
+        ``ties="spread"`` cut ties.
     ``relative_gain``
-        adaptive_gain / top_k_error; NaN where that is 0.
+        adaptive_gain / top_k_error; NaN if top_k_error is 0.
     ``set_size_count(k, size)``
         Number of samples whose average-k set has that size.
     ``set_hit_count(k, size)``
         With hard labels, number of these samples whose set holds the label.
     ``plug_in_bound``
-        With soft labels only: the mean over samples of the sum over classes of abs(label - score). No more
-        than that can both errors exceed those of the best sets; NaN where a score is not in [0, 1].
+        With soft labels only: the mean over samples of the sum over classes of abs(label - score). Both errors exceed
+        those of the best sets by at most that much. NaN if a score is not in [0, 1].
     ``straddle_strength(k, order)``
         d[k, o]: the mean over all N * N ordered pairs of samples (x, x') of
         max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly, for the orders o = 1..min(k, C - k).
-        NaN where a score of these ranks is infinite. This and what follows only with ``straddle``.
+        NaN if a score of these ranks is infinite. This and all variables below require ``straddle``.
     ``straddle_weight(k, order), straddle_magnitude(k, order)``
-        The fraction of the pairs with a positive difference, and their mean difference (0 where there are
-        none): d = weight * magnitude.
+        The fraction of the pairs with a positive difference, and their mean difference (0 if there are no such pairs):
+        d = weight * magnitude.
     ``straddle_bound``
-        The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. Where the scores are the true
-        probabilities, adaptive_gain is at least that; for others it only describes them.
+        The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. If the scores are the true
+        probabilities, it is a lower bound on adaptive_gain; for other scores it is only descriptive.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
-        How far strength, weight and bound can be from the exact values; 0 when these are exact, which holds up
-        to 33 million ranked scores (N times twice the largest k; half as many of 64 bits).
+        How far strength, weight and bound can be from the exact values. 0 up to 33 million ranked scores (N times twice
+        the largest k; half that for 64-bit scores).
     ``support_low(rank), support_high(rank)``
         Smallest and largest value of the score of that rank over all samples.
     ``ranked_count(rank, bin), bin_low(rank, bin)``
         Histogram of each rank: the number of samples with a score from ``bin_low`` up to the next bin's.
     ``supports_overlap``
-        1 where support_high[k + 1] > support_low[k], else 0. Where the scores are the true probabilities,
+        1 if support_high[k + 1] > support_low[k], else 0. If the scores are the true probabilities,
         average-k makes fewer errors than top-k if and only if it is 1.
 
     Raises
@@ -181,13 +191,12 @@ def evaluate(
 
     Notes
     -----
-    Cost: each chunk is read once, and a pilot of at most 10 % of the chunks (or 8) before, for any number of budgets;
-    up to 2**18 scores there is no pilot. One more read where the pilot was misled; one more of each band where a cut
-    through very many ties falls; one more of all, and of a second pilot, with ``ties="spread"`` where ties are cut; two
-    more with soft labels and very many ties; one more of a truncated store. Three of any chunk at most in our tests
-    without these options, on data made to mislead. ``attrs["reads"]`` is the number of full reads in this call. A task
-    takes the memory of a few chunks (``info`` estimates it), the process in which results come together a few hundred
-    MB.
+    Cost: one read of each chunk for any number of budgets, after a pilot of at most 10 % of the chunks (or 8); up to
+    2**18 scores there is no pilot. One more read if the pilot was misled; one more of each band in which too many ties
+    are cut; one more of all, and a second pilot, if ``ties="spread"`` cuts ties; two more with soft labels and too many
+    ties; one more of a truncated store. Without these options, our tests on data made to mislead read no chunk more
+    than three times. ``attrs["reads"]`` is the number of full reads in this call. A task takes the memory of a few
+    chunks (``info`` estimates it), and the process that merges results a few hundred MB.
 
     Examples
     --------
@@ -217,13 +226,11 @@ def evaluate_with_curve(
 ) -> tuple[xr.Dataset, xr.Dataset | None]:
     """Return the result of ``evaluate``, and one for every integer budget up to ``most``, without straddle strengths.
 
-    Both come from one scan. The curve ends where it would no longer be cheap (see ``cheap_budgets``). There is none if
-    ``most`` is 0, or if the memory does not suffice for more budgets than ``k``.
+    Both come from one scan. The second ends at ``largest_cheap_budget``. It is None if ``most`` is 0, or if the memory
+    does not suffice for more budgets than ``k``.
     """
-    straddle = options.straddle
     with showing(options.progress):
         source = as_source(scores, labels, **options.opening)
-        refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
         if options.clusters is not None:
@@ -233,8 +240,8 @@ def evaluate_with_curve(
             )
             names = groups.names()
             source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
-        with options.run(source, "evaluate", straddle=bool(straddle), ties=options.ties) as run:
-            curve = whole_budgets(cheap_budgets(source, budgets, most))
+        with options.run(source, "evaluate", straddle=bool(options.straddle), ties=options.ties) as run:
+            curve = whole_budgets(largest_cheap_budget(source, budgets, most)) if most else ()
             more = tuple(budget for budget in curve if budget not in budgets)
             try:
                 outcome = find_outcome(run, budgets, options, grouping, more=more)
@@ -242,7 +249,7 @@ def evaluate_with_curve(
                 if not more:
                     raise
                 curve, outcome = (), find_outcome(run, budgets, options, grouping)
-            results = [outcome_result(replace(outcome, budgets=budgets), straddle, run.reads)]
+            results = [outcome_result(replace(outcome, budgets=budgets), options.straddle, run.reads)]
             if curve:
                 whole = outcome_result(outcome, straddle=False, reads=run.reads)
                 results.append(whole.isel(k=[outcome.budgets.index(budget) for budget in curve]))
@@ -252,22 +259,22 @@ def evaluate_with_curve(
     return results[0], results[1] if curve else None
 
 
-#: Scores that a scan holds for each that a budget takes, since brackets are wider than thresholds.
-_HELD_PER_LABEL = 1.25
+#: Scores that a scan retains per label in the sets: brackets are wider than thresholds.
+_RETAINED_PER_LABEL = 1.25
 
 
-def cheap_budgets(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
+def largest_cheap_budget(source: Source, budgets: tuple[Fraction, ...], most: int) -> int:
     """Return the largest integer budget, up to ``most``, that adds little to the cost of ``budgets``; 0 if none does.
 
-    A scan is cheap as long as it holds its rows (``avgk.kept-bytes``): beyond that it takes twice the time, since a
-    hundred brackets hold nearly all events. Larger budgets may be uncertain for truncated scores.
+    A scan is cheap as long as it retains whole rows (``avgk.kept-bytes``). Beyond that it takes twice the time, since a
+    hundred brackets contain nearly all events. Larger budgets may be uncertain for truncated scores.
     """
     n_samples, n_columns = source.shape
     if source.truncation is not None:
         return 0
     if n_samples * n_columns <= setting("small-scores"):
         return min(most, n_columns)
-    n_bytes = n_samples * narrow_dtype(source.dtype).itemsize * _HELD_PER_LABEL
+    n_bytes = n_samples * narrow_dtype(source.dtype).itemsize * _RETAINED_PER_LABEL
     fitting = 0 if source.has_soft_labels else int((setting("kept-bytes") - ROW_BYTES * n_samples) // n_bytes)
     return min(most, n_columns, fitting) if fitting >= max(budgets) else 0
 
@@ -280,20 +287,32 @@ def find_outcome(
     *,
     more: tuple[Fraction, ...] = (),
     keeps_rows: bool = False,
+    with_extremes: bool = True,
 ) -> Outcome:
-    """Find the outcome of all budgets, and refuse uncertain ones; ``more`` budgets follow without their ambiguity."""
-    source, straddle = run.source, options.straddle
-    refuse_budgets(run, budgets, straddle=straddle)
-    outcome = Outcome.find(
+    """Find the outcome of all budgets; refuse budgets that are uncertain for truncated scores.
+
+    ``more`` budgets follow without ambiguity analysis. ``with_extremes`` also finds the lowest and highest errors over
+    all ways to keep ties, which may take two more reads for soft labels.
+    """
+    source, counts = run.source, [count_labels(b, run.source.shape[0]) for b in (*budgets, *more)]
+    refuse_spread(source, options.ties)
+    refuse_budgets(run, budgets, straddle=options.straddle)
+    grouping = grouping or Grouping()
+    search = find_thresholds(
         run,
-        (*budgets, *more),
-        n_ranked=n_ranked(budgets, source.shape[1]) if straddle else 0,
+        counts,
+        n_ranks=0 if source.labels is None else largest_integer((*budgets, *more)),
+        with_distance=source.has_soft_labels,
+        n_ranked=n_ranked(budgets, source.shape[1]) if options.straddle else 0,
         ties=options.ties,
-        grouping=grouping,
+        strata=grouping.strata(source, (*budgets, *more)),
+        windows=[window_start(count) for count in counts] if has_hard_labels(source) else (),
         keeps_rows=keeps_rows,
     )
-    outcome = replace(outcome, search=settle_extremes(run, outcome.search))
-    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if straddle else None
+    if with_extremes:
+        search = settle_extremes(run, search)
+    outcome = Outcome(source, (*budgets, *more), search, grouping)
+    needed = [n_ranked([budget], source.n_classes) for budget in budgets] if options.straddle else None
     certify_budgets(run, budgets, [s.key for s in outcome.selections[: len(budgets)]], needed)
     return outcome
 
@@ -303,10 +322,12 @@ def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
     source, budgets = outcome.source, outcome.budgets
     values, coords = _values(outcome)
     if straddle:
-        ranked = outcome.tally.ranked.first(n_ranked(budgets, source.shape[1]))
-        ambiguity = analyse(ranked, integers(budgets), source.dtype, source.n_classes)
-        more, ranks = ambiguity_values(ambiguity, budgets, source)
-        values, coords = values | more, coords | ranks
+        n_ranks = n_ranked(budgets, source.shape[1])
+        ambiguity = analyse(outcome.tally.ranked.first(n_ranks), integers(budgets), source.dtype, source.n_classes)
+        strengths, orders = straddle_values(ambiguity, budgets, source)
+        supports, ranks = rank_values(ambiguity, range(1, n_ranks + 1), source, _N_BINS, log=True)
+        values |= strengths | supports | {"supports_overlap": overlap_values(ambiguity, budgets)}
+        coords |= orders | ranks
     clusters: Named = {"n_clusters": outcome.n_groups} if outcome.grouping.n else {}
     kind = score_kind(source, outcome.tally.looked)
     attrs = result_attrs(source, reads, n_labelled=outcome.tally.n_labelled, **clusters, **kind)
@@ -315,35 +336,34 @@ def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
 
 def _values(outcome: Outcome) -> tuple[Named, Named]:
     """Return the variables and coordinates of an outcome."""
-    source, found = outcome.source, outcome.selections
+    source, selections = outcome.source, outcome.selections
     top, average = outcome.top_errors, outcome.average_errors
     extremes = outcome.extremes()
-    bars = error_bars(outcome)
+    bars = compute_error_bars(outcome)
     gains = [None if t is None or a is None else t - a for t, a in zip(top, average, strict=True)]
-    n_sizes = max(s.set_sizes.size for s in found)
+    relative = [gain / t if gain is not None and t else None for gain, t in zip(gains, top, strict=True)]
+    n_sizes = max(s.set_sizes.size for s in selections)
     values = {
-        "threshold": threshold_values([score_value(s.key, source.dtype) for s in found], source.dtype),
-        "n_above": [s.n_above for s in found],
-        "n_ties": [s.n_ties for s in found],
-        "n_kept": [s.n_kept for s in found],
-        "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in found],
+        "threshold": outcome.thresholds,
+        "n_above": [s.n_above for s in selections],
+        "n_ties": [s.n_ties for s in selections],
+        "n_kept": [s.n_kept for s in selections],
+        "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in selections],
         "average_k_error": rounded(average),
         "average_k_error_stderr": rounded([bar.average_k_error for bar in bars]),
         "average_k_error_lowest": rounded([low for low, _ in extremes]),
         "average_k_error_highest": rounded([high for _, high in extremes]),
-        "average_k_error_expected": rounded([outcome.error(s.expected_weight) for s in found]),
+        "average_k_error_expected": rounded([outcome.error(s.expected_weight) for s in selections]),
         "top_k_error": rounded(top),
         "top_k_error_stderr": rounded([bar.top_k_error for bar in bars]),
         "adaptive_gain": rounded(gains),
         "adaptive_gain_stderr": rounded([bar.adaptive_gain for bar in bars]),
-        "relative_gain": rounded(
-            [gain / t if gain is not None and t else None for gain, t in zip(gains, top, strict=True)]
-        ),
+        "relative_gain": rounded(relative),
         "relative_gain_stderr": rounded([bar.relative_gain for bar in bars]),
-        "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in found],
+        "set_size_count": [np.pad(s.set_sizes, (0, n_sizes - s.set_sizes.size)) for s in selections],
     }
-    if source.labels is not None and not source.has_soft_labels:
-        values["set_hit_count"] = [np.pad(s.hit_sizes, (0, n_sizes - s.hit_sizes.size)) for s in found]
+    if has_hard_labels(source):
+        values["set_hit_count"] = [np.pad(s.hit_sizes, (0, n_sizes - s.hit_sizes.size)) for s in selections]
     if source.has_soft_labels:
         (values["plug_in_bound"],) = rounded([outcome.plug_in_bound])
     return values, {"k": [float(b) for b in outcome.budgets], "size": np.arange(n_sizes)}

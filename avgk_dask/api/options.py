@@ -1,4 +1,4 @@
-"""The options of public functions: their types, one validated object that holds them, and what all results share."""
+"""The options of public functions: their types and checks, and the attributes that all results share."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ..store import is_zarr
 from ..store.where.addresses import StoredArray
 
 #: Scores, labels, sets: an array of any library (NumPy, Dask, Zarr, xarray, pandas, polars, Arrow, ...), a sequence, or
-#: the path of a store or file. No type names them all; anything else is refused when it is opened.
+#: the path of a store or file. No type covers them all; anything else is refused when it is opened.
 ScoresLike: TypeAlias = object
 LabelsLike: TypeAlias = object
-#: The path or URL of a store, or a Zarr store, group or array already opened.
+#: The path or URL of a store, or an open Zarr store, group or array.
 StoreLike: TypeAlias = object
 
-#: A folder for files: a path or URL, a Zarr store already opened, or None.
+#: A folder for files: a path or URL, an open Zarr store, or None.
 PlaceLike: TypeAlias = "str | os.PathLike[str] | object | None"
 
 #: A budget, and one or several of them: numbers, also of NumPy, or decimal strings.
@@ -48,27 +48,25 @@ class HasValue(Protocol):
         """The threshold."""
 
 
-#: One threshold or several, also those of a result.
+#: One threshold or several, or a result that contains them.
 ThresholdsLike: TypeAlias = SupportsFloat | HasValue | xr.DataArray | xr.Dataset | Iterable[SupportsFloat | HasValue]
 #: A rank, or several.
 RanksLike: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
 
-#: A matrix or column that was opened: in memory, stored, or the blocks of a Dask array.
+#: An open matrix or column: in memory, stored, or the blocks of a Dask array.
 Matrix: TypeAlias = "Array | StoredArray | da.Array"
 
 
 def is_stored(array: object) -> TypeGuard[StoredArray]:
-    """Return whether an array is one of a store, as zarr opened it."""
+    """Return whether an array is one that zarr opened."""
     return is_zarr(array)
 
 
-def are_several(given: object) -> TypeGuard[Iterable[object]]:
-    """Return whether a value is a sequence or array rather than one value."""
-    n_axes: int = given.ndim if hasattr(given, "ndim") else np.asarray(given).ndim
+def are_several(value: object) -> TypeGuard[Iterable[object]]:
+    """Return whether a value is a sequence or array rather than a scalar."""
+    n_axes: int = value.ndim if hasattr(value, "ndim") else np.asarray(value).ndim
     return n_axes > 0
 
-
-# The options that take words, and their checks.
 
 NanPolicy: TypeAlias = Literal["raise", "lowest"]
 Ties: TypeAlias = Literal["first", "spread"]
@@ -83,7 +81,7 @@ def check_word(name: str, value: object, words: Any, cure: str = "Use one of the
 
 
 def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
-    """Refuse a value that is not True or False (or None, where that is allowed)."""
+    """Refuse a value that is not True or False (or None if ``or_none``)."""
     if not isinstance(value, (bool, np.bool_)) and not (or_none and value is None):
         allowed = "True, False or None" if or_none else "True or False"
         raise OptionError(f"{name} must be {allowed}; got {_short(value)}. Leave it out for the default.")
@@ -101,19 +99,19 @@ def check_nan_policy(nan_policy: object) -> None:
 
 
 def check_missing(missing: object) -> None:
-    """Refuse an unknown meaning of missing chunks; None leaves it to the store."""
+    """Refuse an unknown word for missing chunks; None leaves the choice to the store."""
     if missing is not None:
         check_word("missing", missing, Missing, "Leave it out to refuse missing chunks.")
 
 
 def _short(value: object) -> str:
-    """Return the text of a value on one line, not longer than a line."""
+    """Return the text of a value on one line, cut to 80 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Opening(TypedDict, total=False):
-    """How scores are opened: which samples count, and what a missing chunk means."""
+    """How scores are opened: which samples count, and how missing chunks are read."""
 
     missing: str | None
     where: LabelsLike
@@ -121,22 +119,16 @@ class Opening(TypedDict, total=False):
 
 
 class SourceOptions(Opening, total=False):
-    """The same, and whether the labels stored with the scores are taken if there are no others."""
+    """The same, and whether the labels stored with the scores are the default."""
 
     own_labels: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanOptions:
-    """The options of a call that reads scores. A public function builds it; all below receive it whole.
+    """The options of a call that reads scores, as documented in ``evaluate``.
 
-    Each field means what the parameter of that name means in ``evaluate``. Functions use the fields that they have.
-
-    Raises
-    ------
-    OptionError
-        If a field is not one of the values it may take.
-
+    A public function builds it from its parameters, and passes it on whole.
     """
 
     straddle: bool = True
@@ -165,14 +157,13 @@ class ScanOptions:
     def run(
         self, source: Source, function: str = "", *, folder: str = "", **request: object
     ) -> AbstractContextManager[Run]:
-        """Lend the run of a function over a source.
+        """Open the run of a function over a source.
 
-        ``request`` is what a checkpoint of the run must agree in besides ``nan_policy``: all that changes what the
-        function reads or finds, but for budgets. Functions that read several matrices keep each in a ``folder`` of its
-        own.
+        A checkpoint is reused only for the same ``request`` and ``nan_policy``: all options that change the passes or
+        their results, except budgets. Functions that read several matrices use a ``folder`` for each.
         """
-        kept = asked_checkpoint(self.checkpoint, function, folder=folder, nan_policy=self.nan_policy, **request)
-        return running(source, self.progress, self.nan_policy, kept)
+        checkpoint = asked_checkpoint(self.checkpoint, function, folder=folder, nan_policy=self.nan_policy, **request)
+        return running(source, self.progress, self.nan_policy, checkpoint)
 
 
 def _check_checkpoint(place: PlaceLike) -> None:
@@ -184,12 +175,9 @@ def _check_checkpoint(place: PlaceLike) -> None:
 
 
 def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
-    """Return the checkpoint that a call of a function asks for, or None if it asks for none."""
+    """Return the key of a call's checkpoint, or None without a place for one."""
     _check_checkpoint(place)
     return None if place is None else CheckpointKey(place, function, request, folder)
-
-
-# What all results share: the attributes that record their inputs, and how values are rounded.
 
 
 #: Variables, coordinates or attributes of a result, by name.
@@ -197,29 +185,29 @@ Named: TypeAlias = dict[str, object]
 
 
 def result_attrs(source: Source, reads: int, **more: object) -> Named:
-    """Return the attributes that every result has, and some more."""
-    made: Named = {"made_by": source.made_by} if source.made_by else {}
+    """Return the attributes that record the inputs of a result, and ``more``."""
+    origin: Named = {"made_by": source.made_by} if source.made_by else {}
     if source.mask is not None:
-        made["n_left_out"] = source.whole.shape[0] - source.shape[0]
+        origin["n_left_out"] = source.whole.shape[0] - source.shape[0]
     return {
         "n_samples": source.shape[0],
         "n_classes": source.n_classes,
         **more,
         "store": source.location,
-        **made,
+        **origin,
         "versions": versions(),
         "reads": reads,
     }
 
 
 def score_kind(source: Source, looked: LookedRows) -> Named:
-    """Return the attribute that describes the rows; none for truncated ones, or if none were sampled."""
+    """Return the attribute that describes the rows; nothing for truncated rows, or if no row was sampled."""
     if source.truncation is not None or not looked.n_looked or BALANCED in source.made_by:
         return {}
-    few = looked.n_looked / 10
+    most = looked.n_looked / 10
     absent = looked.n_zero if "softmax" in source.made_by else looked.n_infinite
     kinds = ((absent, CUT), (looked.n_outside, OUTSIDE), (looked.n_unnormalised, UNNORMALISED))
-    return {ATTRIBUTE: next((kind for count, kind in kinds if count > few), PROBABILITIES)}
+    return {ATTRIBUTE: next((kind for count, kind in kinds if count > most), PROBABILITIES)}
 
 
 def rounded(values: Sequence[Fraction | float | None]) -> list[float]:

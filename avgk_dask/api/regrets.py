@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 
@@ -20,14 +20,15 @@ from ..results.datasets import build_result
 from ..sources.readers import BlockReader
 from ..sources.row_values import blank, checked_matrix
 from ..sources.source import Source
+from ..statistics.outcome import Outcome
 from ..statistics.regrets import set_pass, top_pass
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import refuse_truncated
+from .evaluate import find_outcome
 from .inputs.lazy_scores import flat_rows, with_lead
 from .inputs.names import check_same_names, names_of
 from .inputs.sources import as_source, lazy_matrix
 from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, result_attrs, rounded
-from .outcome import Outcome
 from .thresholds import score_value
 
 
@@ -36,7 +37,7 @@ def adaptive_gain(
 ) -> xr.Dataset:
     """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both forms of the paper.
 
-    Where the true probabilities eta are known, the best sets are those of eta itself.
+    If the true probabilities eta are known, the best sets are those of eta itself.
 
     Parameters
     ----------
@@ -52,9 +53,8 @@ def adaptive_gain(
     Returns
     -------
     Dataset
-        Over ``k``. Both gains are exact sums rounded once, computed apart, and equal to the last bit (no error is below
-        0, though: where rows of eta sum to more than 1 by rounding, the gain may differ from that of the errors by as
-        much).
+        Over ``k``. Both gains are exact sums rounded once, computed independently, and equal to the last bit. Errors
+        are clipped at 0; so if rows of eta sum to slightly more than 1, the gain may differ from their difference.
     ``threshold, top_k_error, average_k_error``
         As in ``evaluate``, with eta as scores and as soft labels.
     ``adaptive_gain``
@@ -75,8 +75,8 @@ def adaptive_gain(
 
     Notes
     -----
-    Cost: two reads of eta, and a pilot before; more where the pilot was misled, as for ``evaluate``. Tasks of the
-    second read hold whole rows of a chunk.
+    Cost: two reads of eta, after a pilot; more if the pilot was misled, as for ``evaluate``. Tasks of the second read
+    hold whole rows of a chunk.
 
     Examples
     --------
@@ -87,24 +87,24 @@ def adaptive_gain(
     True
 
     """
-    options = ScanOptions(where=where, progress=progress)
+    options = ScanOptions(straddle=False, where=where, progress=progress)
     source = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(source, "a gain", in_any_order=True)
     budgets = parse_budgets(k, source.shape[1])
     if any(b.denominator != 1 for b in budgets):
         raise BudgetError(f"k must be an integer for a gain over top-k; got {k!r}. Use evaluate for a fractional k.")
     with options.run(source) as run:
-        with _about_eta():
-            outcome = Outcome.find(run.over(_labelled_by_itself(source)), budgets)
+        with _name_eta():
+            outcome = find_outcome(run.over(_labelled_by_itself(source)), budgets, options, with_extremes=False)
         thresholds = [score_value(s.key, source.dtype) for s in outcome.selections]
-        wanted = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
-        tallies = run.read(wanted).tallies
+        pass_ = top_pass(source.dtype, source.shape[1], [int(b) for b in budgets], [float(t) for t in thresholds])
+        tallies = run.read(pass_).tallies
     sums = [t.symmetric_difference(Fraction(value)) for t, value in zip(tallies, thresholds, strict=True)]
     values = {
         "threshold": [float(t) for t in thresholds],
         "top_k_error": rounded(outcome.top_errors),
         "average_k_error": rounded(outcome.average_errors),
-        "adaptive_gain": rounded(_differences(outcome.average_weights, outcome.top_weights)),
+        "adaptive_gain": _differences(_average_weights(outcome), outcome.top_weights, source.shape[0]),
         "adaptive_gain_symmetric": rounded([s / source.shape[0] for s in sums]),
     }
     attrs = result_attrs(source, run.reads)
@@ -112,12 +112,12 @@ def adaptive_gain(
 
 
 def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progress: bool | None = None) -> xr.Dataset:
-    """Compute how many more errors any sets make than the best sets with as many labels in all.
+    """Compute how many more errors any sets make than the best sets with the same number of labels in all.
 
     Parameters
     ----------
     sets
-        Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` give, lazy or not.
+        Boolean N x C matrix, such as ``average_k_sets`` or ``predict_sets`` return, lazy or not.
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     where
@@ -129,7 +129,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     -------
     Dataset
         Without dimensions; the attribute ``n_labels`` is the number of labels in the sets. Both forms of the regret
-        are exact sums rounded once, computed apart, and equal to the last bit.
+        are exact sums rounded once, computed independently, and equal to the last bit.
     ``set_error``
         1 - (sum of eta inside the sets) / N, but never below 0.
     ``optimal_error``
@@ -151,7 +151,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
 
     Notes
     -----
-    Cost: two reads of eta, and a pilot before, and two of the sets (lazy ones are computed twice).
+    Cost: two reads of eta, after a pilot, and two of the sets (lazy ones are computed twice).
 
     Examples
     --------
@@ -168,16 +168,18 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     check_axes([names_of(eta, "eta"), names_of(sets, "sets", "labels")], len(source.lead), ScoresError)
     with options.run(source) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
-        with _about_eta():
-            search = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels])
-        threshold = score_value(search.found[0].key, source.dtype)
-        wanted = set_pass(source.dtype, source.shape[1], float(threshold))
-        (tally,) = run.over(source.with_labels(members)).read(wanted).tallies
-    n_samples = source.shape[0]
-    inside, most = tally.weight[0], search.found[0].weight
-    second = tally.symmetric_difference(Fraction(threshold)) / n_samples
-    exact = error_of(inside, n_samples), error_of(most, n_samples), (most - inside) / n_samples, second
-    values = dict(zip(("set_error", "optimal_error", "regret", "regret_symmetric"), rounded(exact), strict=True))
+        with _name_eta():
+            best = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels]).found[0]
+        threshold = score_value(best.key, source.dtype)
+        pass_ = set_pass(source.dtype, source.shape[1], float(threshold))
+        (tally,) = run.over(source.with_labels(members)).read(pass_).tallies
+    n, weight = source.shape[0], tally.weight[0]
+    values = {
+        "set_error": float(error_of(weight, n)),
+        "optimal_error": float(error_of(best.weight, n)),
+        "regret": float((best.weight - weight) / n),
+        "regret_symmetric": float(tally.symmetric_difference(Fraction(threshold)) / n),
+    }
     return build_result(values, {}, result_attrs(source, run.reads, n_labels=n_labels))
 
 
@@ -212,13 +214,13 @@ def plug_in_regret(
     Returns
     -------
     Dataset
-        Over ``k``; what needs an integer is NaN for a fractional k.
+        Over ``k``; top-k errors and regrets are NaN for a fractional k.
     ``top_k_error, average_k_error``
         Expected errors of the sets of the scores: 1 - (sum of eta inside the sets) / N.
     ``top_k_regret, average_k_regret``
         These errors less those of the sets of eta.
     ``plug_in_bound``
-        The mean over samples of the sum over classes of abs(eta - score), which neither regret exceeds. NaN where a
+        The mean over samples of the sum over classes of abs(eta - score), an upper bound on both regrets. NaN if a
         score is not in [0, 1].
 
     Raises
@@ -234,19 +236,18 @@ def plug_in_regret(
 
     Notes
     -----
-    Cost: one read of the scores and two of eta, and a pilot of each before; more where a pilot was misled, as for
-    ``evaluate``.
+    Cost: one read of the scores and two of eta, after a pilot of each; more if a pilot was misled, as for ``evaluate``.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> eta = np.array([[0.75, 0.25, 0], [0.5, 0.25, 0.25]])
-    >>> found = avgk.plug_in_regret(np.array([[0.25, 0.75, 0], [0.5, 0.25, 0.25]]), eta, 1)
-    >>> float(found.top_k_regret[0]), float(found.plug_in_bound)
+    >>> regrets = avgk.plug_in_regret(np.array([[0.25, 0.75, 0], [0.5, 0.25, 0.25]]), eta, 1)
+    >>> float(regrets.top_k_regret[0]), float(regrets.plug_in_bound)
     (0.25, 0.5)
 
     """
-    options = ScanOptions(where=where, nan_policy=nan_policy, progress=progress)
+    options = ScanOptions(straddle=False, where=where, nan_policy=nan_policy, progress=progress)
     truth = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
@@ -254,31 +255,39 @@ def plug_in_regret(
     check_same_names({"scores": scores, "eta": eta})
     source = as_source(scores, known, **options.opening)
     budgets = parse_budgets(k, source.shape[1])
-    with options.run(source) as run, _about_eta():
-        mine = Outcome.find(run, budgets)
-        best = Outcome.find(Run(_labelled_by_itself(truth), run.compute), budgets)
+    with options.run(source) as run, _name_eta():
+        outcome = find_outcome(run, budgets, options, with_extremes=False)
+        best_run = Run(_labelled_by_itself(truth), run.compute)
+        best = find_outcome(best_run, budgets, options, with_extremes=False)
+    n = source.shape[0]
     values = {
-        "top_k_error": rounded(mine.top_errors),
-        "average_k_error": rounded(mine.average_errors),
-        "top_k_regret": rounded(_differences(best.top_weights, mine.top_weights)),
-        "average_k_regret": rounded(_differences(best.average_weights, mine.average_weights)),
-        "plug_in_bound": rounded([mine.plug_in_bound])[0],
+        "top_k_error": rounded(outcome.top_errors),
+        "average_k_error": rounded(outcome.average_errors),
+        "top_k_regret": _differences(best.top_weights, outcome.top_weights, n),
+        "average_k_regret": _differences(_average_weights(best), _average_weights(outcome), n),
+        "plug_in_bound": rounded([outcome.plug_in_bound])[0],
     }
     attrs = result_attrs(source, run.reads)
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)
 
 
 @contextmanager
-def _about_eta() -> Iterator[None]:
-    """Name eta instead of labels in errors: it is both the scores and the labels here."""
+def _name_eta() -> Iterator[None]:
+    """Name eta instead of labels in errors, since eta is also the labels here."""
     try:
         yield
     except LabelsError as error:
         raise LabelsError(str(error).replace("labels", "eta", 1)) from error
 
 
-def _differences(a: list[Fraction | None], b: list[Fraction | None]) -> list[Fraction | None]:
-    return [None if x is None or y is None else x - y for x, y in zip(a, b, strict=True)]
+def _average_weights(outcome: Outcome) -> list[Fraction]:
+    """Return the label weight in the average-k sets of each budget."""
+    return [s.weight for s in outcome.selections]
+
+
+def _differences(a: Sequence[Fraction | None], b: Sequence[Fraction | None], n: int) -> list[float]:
+    """Return the differences of weights over the number of samples, rounded once."""
+    return rounded([None if x is None or y is None else (x - y) / n for x, y in zip(a, b, strict=True)])
 
 
 def _labelled_by_itself(truth: Source) -> Source:
@@ -289,12 +298,12 @@ def _labelled_by_itself(truth: Source) -> Source:
 
 
 def _as_sets(sets: ScoresLike, source: Source) -> da.Array:
-    """Return sets as a Dask array, if they are boolean and fit; those of samples left out are empty."""
+    """Return boolean sets of the right shape as a Dask array; those of samples left out are empty."""
     array, shape = lazy_matrix(sets, "sets"), (*source.lead, source.shape[1])
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
             f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}. "
-            "Give what average_k_sets, top_k_sets or predict_sets gives for the same samples."
+            "Pass the sets that average_k_sets, top_k_sets or predict_sets returns for the same samples."
         )
     members = checked_matrix(flat_rows(array), array.dtype, "sets")
     return members if source.mask is None else blank(members, source.mask, value=0)

@@ -26,10 +26,10 @@ from .options import (
     ScanOptions,
     ScoresLike,
     ThresholdsLike,
-    are_several,
+    result_attrs,
     rounded,
 )
-from .thresholds import SetsAbove, check_thresholds, given_thresholds, parse_bounded, score_value
+from .thresholds import count_above, parse_bounded, parse_thresholds, score_value
 
 
 def risk(
@@ -47,7 +47,8 @@ def risk(
     """Compute the risk of the sets {score > t}: their error plus the cost of a label times their average size.
 
     risk(t) = error(t) + cost * average_set_size(t). This is class-selective rejection (Ha, 1997): every label in
-    a set costs ``cost``, a missed label 1. Exact, rounded once; thresholds are not rounded to the scores' dtype.
+    a set costs ``cost``, and a missed label costs 1. Exact, rounded once; thresholds are not rounded to the scores'
+    dtype.
 
     Parameters
     ----------
@@ -57,11 +58,11 @@ def risk(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     thresholds
-        Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
+        Number or sequence of numbers, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
     cost
-        What a label costs, at least 0; a float means the decimal that Python prints for it. By default the threshold
-        itself, whatever its sign, which is the best threshold for that cost where the scores are the true
-        probabilities; each row then has a cost of its own, and the risks of different rows do not compare.
+        Cost of a label, at least 0; a float means the decimal that Python prints for it. By default the threshold
+        itself (of any sign), which is the best threshold for that cost if the scores are the true probabilities. Each
+        threshold then has its own cost, so that the risks of different thresholds are not comparable.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -76,7 +77,7 @@ def risk(
     Returns
     -------
     Dataset
-        Over ``threshold``, in the order given; without dimension for a single number.
+        Over ``threshold``, in the order of the argument; without dimension for a single number.
     ``error``
         Fraction of the labelled samples whose label has no score > t, expected with soft labels.
     ``average_set_size``
@@ -89,7 +90,7 @@ def risk(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        If the labels do not fit the scores, or there are none.
+        If the labels do not fit the scores, or are missing.
     OptionError
         If a threshold is not a number, or the cost is negative.
     MemoryLimitError, StoreError
@@ -102,47 +103,41 @@ def risk(
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.risk(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), [0.15, 0.35], cost=0.1)
-    >>> found.risk.values.tolist()
+    >>> risks = avgk.risk(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), [0.15, 0.35], cost=0.1)
+    >>> risks.risk.values.tolist()
     [0.25, 0.65]
 
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = labelled_source(scores, labels, "a risk", **options.opening)
     if thresholds is None:
         raise OptionError(
-            "thresholds must be a number or a sequence of numbers; got None. Pass those whose sets are asked for."
+            "thresholds must be a number or a sequence of numbers; got None. Pass the thresholds of the sets."
         )
-    thresholds = given_thresholds(thresholds)
-    wanted = check_thresholds(thresholds)
+    numbers, is_sequence = parse_thresholds(thresholds)
     if cost is None:
-        costs = [parse_budget(t) if math.isfinite(t) else None for t in wanted]
+        costs = [parse_budget(t) if math.isfinite(t) else None for t in numbers]
     else:
-        costs = [_parse_cost(cost)] * len(wanted)
+        costs = [_parse_cost(cost)] * len(numbers)
     with options.run(source, "risk") as run:
-        source = run.source
-        above = SetsAbove.read(run, wanted)
-    sizes = [Fraction(n, source.shape[0]) for n in above.n_labels]
-    risks = [None if e is None or c is None else e + c * s for e, c, s in zip(above.errors, costs, sizes, strict=True)]
-    data = {
-        "error": rounded(above.errors),
-        "average_set_size": rounded(sizes),
-        "risk": rounded(risks),
-    }
-    result = build_result(data, {"threshold": np.array([float(t) for t in wanted])}, above.attrs, AT_THRESHOLDS)
-    return result if are_several(thresholds) else result.isel(threshold=0)
+        sizes, errors = count_above(run, numbers)
+    risks = [None if e is None or c is None else e + c * s for e, c, s in zip(errors, costs, sizes, strict=True)]
+    values = {"error": rounded(errors), "average_set_size": rounded(sizes), "risk": rounded(risks)}
+    coords = {"threshold": np.array([float(t) for t in numbers])}
+    result = build_result(values, coords, result_attrs(source, run.reads), AT_THRESHOLDS)
+    return result if is_sequence else result.isel(threshold=0)
 
 
 @dataclass(frozen=True)
 class BestThreshold(ShownAsTable):
-    """The threshold of least risk, as ``best_threshold`` finds it; ``predict_sets`` takes it.
+    """The threshold of least risk, as ``best_threshold`` returns it; ``predict_sets`` accepts it.
 
     Attributes
     ----------
     value
-        The threshold t: the sets are {score > t}. -inf where they hold all scores.
+        The threshold t: the sets are {score > t}. -inf if they contain all scores.
     risk
         error + cost * average_set_size.
     error
@@ -150,9 +145,9 @@ class BestThreshold(ShownAsTable):
     average_set_size
         (Number of scores > t) / N.
     cost
-        What a label costs, as asked.
+        The cost of a label, as passed.
     reads
-        How often all scores were read.
+        Number of reads of all scores.
 
     Examples
     --------
@@ -184,10 +179,10 @@ def best_threshold(
 ) -> BestThreshold:
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
-    Exact: no other threshold has a lower risk on these data. Where the scores are the true probabilities,
-    the cost itself is a best threshold; for estimated scores another one usually is. Of equal risks the one of the
-    smallest sets is taken, that is the highest threshold; of all thresholds with the same sets the least is given: the
-    highest score left out, as in ``threshold`` (-inf where none is).
+    Exact: no other threshold has a lower risk on these data. If the scores are the true probabilities, the cost itself
+    is a best threshold; for estimated scores it usually is not. If risks are equal, the smallest sets are preferred, that
+    is the highest threshold. Among thresholds with the same sets, the least is returned: the highest score outside the
+    sets, as in ``threshold``, or -inf if all scores are inside.
 
     Parameters
     ----------
@@ -197,8 +192,8 @@ def best_threshold(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     cost
-        What a label in a set costs, where a missed label costs 1: a finite number of at least 0, as exact as budgets
-        are.
+        Cost of a label in a set, relative to a missed label, which costs 1: a finite number of at least 0, as exact as
+        budgets are.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -228,34 +223,32 @@ def best_threshold(
 
     Notes
     -----
-    Cost: three to five reads usually; more where very many thresholds have nearly the same risk. Each finds
-    where every score lies among up to 65,536 others, some 20 ns a score. Tasks hold whole rows of a band.
+    Cost: usually three to five reads; more if very many thresholds have nearly the same risk. Each read locates every
+    score among up to 65,536 candidates, some 20 ns per score. Tasks hold whole rows of a band.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.best_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), cost=0.1)
-    >>> found.risk, found.average_set_size
+    >>> best = avgk.best_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), cost=0.1)
+    >>> best.risk, best.average_set_size
     (0.25, 2.5)
 
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = labelled_source(scores, labels, "a risk", **options.opening)
     exact = _parse_cost(cost)
     with options.run(source, "best_threshold") as run:
-        source = run.source
         best = least_risk(run, exact).best
         certify_least_risk(run, best, exact)
         value: float | int = -math.inf
-        if best.n_labels < source.shape[0] * source.n_classes:  # the highest score left out, as everywhere
-            value = score_value(
-                find_thresholds(run.over(source.with_labels(None)), [best.n_labels]).found[0].key, source.dtype
-            )
+        if best.n_labels < source.shape[0] * source.n_classes:  # the highest score outside the sets
+            search = find_thresholds(run.over(run.source.with_labels(None)), [best.n_labels])
+            value = score_value(search.found[0].key, source.dtype)
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 
 
 def _parse_cost(cost: BudgetLike) -> Fraction:
-    return parse_bounded("cost", cost, "Pass what a label costs where a miss costs 1.")
+    return parse_bounded("cost", cost, "Pass the cost of a label relative to that of a miss.")

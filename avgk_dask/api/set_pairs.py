@@ -44,9 +44,9 @@ def set_pairs(
     nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """Count which classes are in average-k sets together, and return the most frequent pairs.
+    """Count the pairs of classes that are in average-k sets together, and return the most frequent ones.
 
-    These are the classes that the model takes for each other.
+    These are the classes that the model confuses.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def set_pairs(
     k
         Budget in (0, C].
     n_pairs
-        How many pairs to return at most; ties in the count go to the lower class numbers.
+        Maximum number of pairs to return; ties in the count go to the lower class numbers.
     names
         A name for each class. By default those stored with the scores.
     where
@@ -70,9 +70,9 @@ def set_pairs(
     Returns
     -------
     Dataset
-        Over ``pair``, the most frequent first: ``class_a`` and ``class_b``, their ``name_a`` and ``name_b`` where names
-        are known, ``count``, the number of sets that hold both, and ``n_sets_a``, ``n_sets_b``, those that hold each.
-        The attribute ``n_pairs`` is the number of different pairs.
+        Over ``pair``, the most frequent first: ``class_a`` and ``class_b``, their ``name_a`` and ``name_b`` if names are
+        known, ``count``, the number of sets that contain both, and ``n_sets_a``, ``n_sets_b``, the numbers of sets that
+        contain each. The attribute ``n_pairs`` is the number of different pairs.
 
     Raises
     ------
@@ -81,34 +81,34 @@ def set_pairs(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        If ``n_pairs`` is not a positive integer, or there are not as many names as classes.
+        If ``n_pairs`` is not a positive integer, or the number of names is not that of classes.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: two reads: one finds the threshold, one the sets. What comes together grows with the number of different
-    pairs, 16 bytes each, of which there are at most C (C - 1) / 2.
+    Cost: two reads: one finds the threshold, one the sets. Memory grows with the number of different pairs, at most
+    C (C - 1) / 2, by 16 bytes each.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> scores = np.array([[0.5, 0.5, 0.0], [0.4, 0.6, 0.0], [0.0, 0.3, 0.7]])
-    >>> found = avgk.set_pairs(scores, 2)
-    >>> found.class_a.values.tolist(), found.class_b.values.tolist(), found["count"].values.tolist()
+    >>> pairs = avgk.set_pairs(scores, 2)
+    >>> pairs.class_a.values.tolist(), pairs.class_b.values.tolist(), pairs["count"].values.tolist()
     ([0, 1], [1, 2], [2, 1])
 
     """
-    check_count("n_pairs", n_pairs, "Pass how many pairs you want.")
+    check_count("n_pairs", n_pairs, "Pass the number of pairs to return.")
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress)
     scores = open_once(scores)
     source = as_source(scores, own_labels=ignore_index is not None, **options.opening)
     refuse_truncated(source, "set_pairs")
     budget, n_classes = parse_one(k, source.n_classes), source.n_classes
-    known = class_names_of(scores) if names is None else names
-    known = None if known is None else name_list(known, n_classes, "names")
-    if known is not None and names is not None:
-        refuse_reordered(known, class_names_of(scores))
+    names = class_names_of(scores) if names is None else names
+    if names is not None:
+        names = name_list(names, n_classes, "names")
+        refuse_reordered(names, class_names_of(scores))
     with options.run(source) as run:
         selection, rule = settle_rule(run, budget, "first")
         plan = PairPlan(source.dtype, n_classes, rule, tuple(source.rows), setting("tile-scores"))
@@ -124,13 +124,13 @@ def set_pairs(
         "n_sets_a": tally.n_sets[a],
         "n_sets_b": tally.n_sets[b],
     }
-    if known is not None:
-        values |= {"name_a": [known[i] for i in a], "name_b": [known[i] for i in b]}
+    if names is not None:
+        values |= {"name_a": [names[i] for i in a], "name_b": [names[i] for i in b]}
     attrs = result_attrs(source, run.reads, k=float(budget), n_pairs=int(tally.codes.size))
     return build_result(values, {"pair": np.arange(order.size)}, attrs, PAIRS)
 
 
-#: What a set of some size that holds its label is worth; beta is that of F-beta.
+#: The value of a set that contains its label, by its size; beta is that of F-beta.
 _UTILITIES: dict[str, Callable[[Floats, float], Floats]] = {
     "accuracy": lambda size, beta: np.ones_like(size),
     "f": lambda size, beta: (1 + beta**2) / (size + beta**2),
@@ -138,7 +138,7 @@ _UTILITIES: dict[str, Callable[[Floats, float], Floats]] = {
     "u65": lambda size, beta: 1.6 / size - 0.6 / size**2,
     "u80": lambda size, beta: 2.2 / size - 1.2 / size**2,
 }
-#: What a set of some size costs, times the rate.
+#: The cost of a set, by its size; a rate multiplies it.
 _COSTS: dict[str, Callable[[Floats], Floats]] = {
     "size": lambda size: size,
     "log": lambda size: np.log(np.maximum(size, 1)),
@@ -155,22 +155,22 @@ def set_utility(
 ) -> xr.Dataset:
     """Compute the utility of the sets of a result, as a function of k.
 
-    A set Y that holds its label is worth ``g(|Y|)``, any other nothing; each also has a cost: utility = (sum of
-    ``g(|Y|)`` over the sets with their label) / n - cost * (sum of ``c(|Y|)`` over all sets) / N, n the number of
-    labelled samples.
+    A set Y that contains its label has the value ``g(|Y|)``, other sets have none, and every set has a cost:
+    utility = (sum of ``g(|Y|)`` over the sets with their label) / n - cost * (sum of ``c(|Y|)`` over all sets) / N, where
+    n is the number of labelled samples.
 
     Parameters
     ----------
     result
-        What ``evaluate`` gave for hard labels.
+        Result of ``evaluate`` for hard labels.
     utility
         g: ``"f"`` (1 + beta**2) / (size + beta**2), the F-measure of a set with one right label; ``"discounted"``
         1 / size; ``"u65"`` 1.6 / size - 0.6 / size**2 and ``"u80"`` 2.2 / size - 1.2 / size**2 (Zaffalon et al., 2012);
-        ``"accuracy"`` 1. Or several of these: the result is then also over ``utility``.
+        ``"accuracy"`` 1. With a sequence of these, the result is also over ``utility``.
     beta
-        That of ``"f"``: above 1, a missed label weighs more than a large set.
+        The beta of ``"f"``: above 1, a missed label weighs more than a large set.
     cost
-        What each unit of the cost takes off, such as 0.01.
+        Factor of the cost, such as 0.01.
     cost_of
         c: ``"size"``, or ``"log"``, the natural logarithm of the size (0 for an empty set).
 
@@ -182,7 +182,7 @@ def set_utility(
     Raises
     ------
     OptionError
-        If the result has no hard labels, or an option is not one of the values it may take.
+        If the result is not of hard labels, or an option is not one of the values it may take.
     DtypeError
         If ``result`` is not a Dataset.
 
@@ -201,7 +201,8 @@ def set_utility(
     check_result(result, ["set_size_count", "top_k_error"])
     if "set_hit_count" not in result:
         raise OptionError(
-            "result must be of class numbers as labels, for set_hit_count; got none. Pass evaluate its labels."
+            "result must have set_hit_count, which requires class numbers as labels; got it without. "
+            "Pass labels to evaluate."
         )
     check_result(result, ["set_hit_count"])
     names = [utility] if isinstance(utility, str) else list(dict.fromkeys(utility))
@@ -211,17 +212,20 @@ def set_utility(
     for name, value in (("beta", beta), ("cost", cost)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
             raise OptionError(f"{name} must be a number of at least 0; got {value!r}. Pass a float such as 1.0.")
-    found = np.array([_utilities(result, name, float(beta), float(cost), cost_of) for name in names])
-    one = isinstance(utility, str)
-    average, top = (found[0, i] if one else found[:, i] for i in range(2))
+    utilities = [_utilities(result, name, float(beta), float(cost), cost_of) for name in names]
+    average, top = (np.array(column) for column in zip(*utilities, strict=True))
+    coords: Named = {"k": result["k"].values}
+    attrs: Named = {"beta": float(beta), "cost": float(cost), "cost_of": cost_of}
+    if isinstance(utility, str):
+        average, top, attrs = average[0], top[0], {"utility": utility, **attrs}
+    else:
+        coords = {"utility": names, **coords}
     values = {"average_k_utility": average, "top_k_utility": top, "threshold": result["threshold"].values}
-    coords = {"k": result["k"].values} if one else {"utility": names, "k": result["k"].values}
-    attrs = {"beta": float(beta), "cost": float(cost), "cost_of": cost_of}
-    return build_result(values, coords, {"utility": utility, **attrs} if one else attrs, UTILITIES)
+    return build_result(values, coords, attrs, UTILITIES)
 
 
 def _utilities(result: xr.Dataset, utility: str, beta: float, cost: float, cost_of: str) -> tuple[Floats, Floats]:
-    """Return the utilities of average-k and of top-k, for each budget."""
+    """Return the utilities of average-k and top-k sets for each budget."""
     sizes, k = result["size"].values.astype(np.float64), result["k"].values
     worth, price = np.zeros_like(sizes), _COSTS[cost_of](sizes) * cost
     worth[sizes > 0] = _UTILITIES[utility](sizes[sizes > 0], beta)

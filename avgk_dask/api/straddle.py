@@ -1,33 +1,22 @@
-"""The ambiguity analysis: straddle strengths and supports of the ranked scores.
+"""The ambiguity analysis alone: ``straddle_strength``, ``ranked_supports`` and ``supports_overlap``.
 
-``evaluate`` gets it from its own scan (``ambiguity_values``); ``straddle_strength``, ``ranked_supports`` and
-``supports_overlap`` scan the ranked scores alone.
+``evaluate`` computes the same variables from its own scan; these functions scan the ranked scores only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Dtype
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import build_result
 from ..sources.source import Source
-from ..statistics.straddle import (
-    Ambiguity,
-    Straddle,
-    analyse,
-    do_overlap,
-    orders_of,
-    rank_histogram,
-    straddle_bound,
-    values_of,
-)
+from ..statistics.ambiguity import integers, overlap_values, rank_values, straddle_values
+from ..statistics.ambiguity import n_ranked as n_ranked
+from ..statistics.straddle import Ambiguity, analyse
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks
 from .inputs.sources import as_source
@@ -46,51 +35,6 @@ from .options import (
     result_attrs,
 )
 
-#: Bins of the histogram of each rank in what ``evaluate`` gives.
-_BINS = 50
-
-
-def n_ranked(budgets: Sequence[Fraction], n_classes: int) -> int:
-    """Return the number of ranks whose scores the analysis of some budgets needs."""
-    return min(n_classes, max(2 * int(b) if b.denominator == 1 else math.ceil(b) + 1 for b in budgets))
-
-
-def integers(budgets: Sequence[Fraction]) -> list[int]:
-    """Return the budgets that are integers."""
-    return [int(b) for b in budgets if b.denominator == 1]
-
-
-def ambiguity_values(found: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Named, Named]:
-    """Return the variables and coordinates of the analysis."""
-    values, coords = _straddle_values(found, budgets, source)
-    more, ranks = _rank_values(found, range(1, len(found.supports) + 1), source.dtype, _BINS, log=True)
-    more["supports_overlap"] = _overlap(found, budgets)
-    return values | more, coords | ranks
-
-
-def _straddle_values(found: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Named, Named]:
-    n_samples, n_classes = source.shape[0], source.n_classes
-    n_orders = max([1, *(len(orders_of(k, n_classes)) for k in integers(budgets))])
-    names = "strength", "strength_error", "weight", "weight_error", "magnitude"
-    tables = {name: np.full((len(budgets), n_orders), np.nan) for name in names}
-    bounds = np.full((2, len(budgets)), np.nan)
-    for i, budget in enumerate(budgets):
-        if budget.denominator != 1:
-            continue
-        pairs = found.pairs[int(budget)]
-        for order, pair in pairs.items():
-            straddle = Straddle.from_pairs(pair, n_samples)
-            for name in names:
-                tables[name][i, order - 1] = getattr(straddle, name)
-        bounds[:, i] = straddle_bound(pairs, int(budget), n_samples, n_classes)
-    values: Named = {f"straddle_{name}": table for name, table in tables.items()}
-    values |= {"straddle_bound": bounds[0], "straddle_bound_error": bounds[1]}
-    return values, {"order": np.arange(1, n_orders + 1)}
-
-
-def _overlap(found: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
-    return [float(do_overlap(int(b), found.supports)) if b.denominator == 1 else math.nan for b in budgets]
-
 
 def straddle_strength(
     scores: ScoresLike,
@@ -106,7 +50,7 @@ def straddle_strength(
 
     ``straddle_strength[k, order]`` is the mean, over all N * N ordered pairs of samples x and x', of
     max(0, s(x)[k + order] - s(x')[k + 1 - order]), where s(x) are the sample's scores in descending
-    order. It is positive where some sample's score of a rank beyond k exceeds another's of a rank within k.
+    order. It is positive if a sample's score of a rank beyond k exceeds another sample's score of a rank within k.
 
     Parameters
     ----------
@@ -128,18 +72,18 @@ def straddle_strength(
     Returns
     -------
     Dataset
-        Over ``k`` and ``order`` = 1..min(k, C - k), with the variables below. NaN where a score of the ranks compared
-        is infinite or NaN; the weights stay exact.
+        Over ``k`` and ``order`` = 1..min(k, C - k), with the variables below. Strengths are NaN if a score of the
+        compared ranks is infinite or NaN; weights are still exact.
     ``straddle_strength``
         The mean above.
     ``straddle_weight, straddle_magnitude``
-        The fraction of pairs with a positive difference, and their mean difference (0 where there are none);
+        The fraction of pairs with a positive difference, and their mean difference (0 if there are no such pairs);
         strength = weight * magnitude.
     ``straddle_bound``
-        Over ``k``: the sum of the strengths over the orders, for k > C / 2 order 1 alone. Where the scores are
-        the true probabilities, the error of average-k is lower than that of top-k by at least that.
+        Over ``k``: the sum of the strengths over the orders, for k > C / 2 order 1 alone. If the scores are
+        the true probabilities, the error of average-k is lower than that of top-k by at least this bound.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
-        How far these can be from the exact values; 0 when exact.
+        How far these can be from the exact values; 0 if they are exact.
 
     Raises
     ------
@@ -153,9 +97,8 @@ def straddle_strength(
     Notes
     -----
     Cost: one read of the store, and k (k + 1) / 2 sums over pairs for budgets up to k: little for k = 10, several
-    times the reading for k = 100. Exact, rounded once, as long as the N x 2k ranked scores fit
-    ``avgk.ranked-bytes`` (128 MB: 33 million scores of 32 bits) or tie enough to fit; beyond it from bins, with the
-    errors certified.
+    times the read for k = 100. Exact, rounded once, if the N x 2k ranked scores, or their distinct values, fit
+    ``avgk.ranked-bytes`` (128 MB: 33 million scores of 32 bits); otherwise from histograms, with certified errors.
 
     Examples
     --------
@@ -169,12 +112,12 @@ def straddle_strength(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
-    found, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), options)
-    values, coords = _straddle_values(found, budgets, source)
+    ambiguity, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), options)
+    values, coords = straddle_values(ambiguity, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
 
@@ -201,8 +144,8 @@ def ranked_supports(
     bins
         Number of bins of the histograms, equally wide over the support of each rank.
     log
-        Whether each bin is wider than the one below by the same factor instead, where all scores of the rank
-        are positive and the largest is more than ten times the smallest.
+        Whether the bins have equal width on a log scale instead, if all scores of the rank are positive and the largest
+        is more than ten times the smallest.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -221,7 +164,7 @@ def ranked_supports(
     ``support_low, support_high``
         Smallest and largest value of the score of that rank over all samples.
     ``ranked_count(rank, bin), bin_low(rank, bin)``
-        So many samples have a score from ``bin_low`` up to the next bin's, the last bin up to the support's end.
+        Number of samples with a score from ``bin_low`` up to the next bin's; the last bin ends with the support.
 
     Raises
     ------
@@ -235,40 +178,27 @@ def ranked_supports(
     Notes
     -----
     Cost: one read of the store, and memory for the ranked scores, 4 or 8 bytes each up to ``avgk.ranked-bytes``
-    (128 MB); beyond it for ``avgk.ranked-bins`` bins.
+    (128 MB); beyond that, for ``avgk.ranked-bins`` bins.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.ranked_supports(np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]]), [1, 2])
-    >>> found.support_low.values.tolist(), found.support_high.values.tolist()
+    >>> supports = avgk.ranked_supports(np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]]), [1, 2])
+    >>> supports.support_low.values.tolist(), supports.support_high.values.tolist()
     ([0.4, 0.2], [0.7, 0.4])
 
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
-    wanted = _check_ranks(ranks, source.n_classes)
-    certify_ranks(source, max(wanted), "ranks")
+    numbers = _parse_ranks(ranks, source.n_classes)
+    certify_ranks(source, max(numbers), "ranks")
     check_count("bins", bins, "Pass at least 1.")
     check_flag("log", log)
-    found, attrs = _scan(source, max(wanted), [], options)
-    values, coords = _rank_values(found, wanted, source.dtype, int(bins), log)
+    ambiguity, attrs = _scan(source, max(numbers), [], options)
+    values, coords = rank_values(ambiguity, numbers, source, int(bins), log)
     return build_result(values, coords, attrs)
-
-
-def _rank_values(found: Ambiguity, ranks: Sequence[int], dtype: Dtype, n_bins: int, log: bool) -> tuple[Named, Named]:
-    """Return the supports of some ranks and their histograms."""
-    histograms = [rank_histogram(found.columns[rank - 1], dtype, n_bins, log) for rank in ranks]
-    supports = [found.supports[rank - 1] for rank in ranks]
-    values = {
-        "support_low": values_of([low for low, _ in supports], dtype),
-        "support_high": values_of([high for _, high in supports], dtype),
-        "ranked_count": [counts for counts, _ in histograms],
-        "bin_low": np.array([edges for _, edges in histograms]),
-    }
-    return values, {"rank": list(ranks), "bin": np.arange(n_bins)}
 
 
 def supports_overlap(
@@ -281,11 +211,11 @@ def supports_overlap(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.DataArray:
-    """Tell for each k whether the supports of ranks k and k + 1 overlap: 1 if so, 0 if not, NaN for a fractional k.
+    """Return for each k whether the supports of ranks k and k + 1 overlap: 1 or 0; NaN for a fractional k.
 
-    They overlap if the largest (k + 1)-th highest score of any sample exceeds the smallest k-th highest
-    one of any other: max over x of s(x)[k + 1] > min over x of s(x)[k]. Where the scores are the true
-    probabilities, this is necessary and sufficient for average-k to make fewer errors than top-k.
+    They overlap if some sample's (k + 1)-th highest score exceeds the k-th highest score of another:
+    max over x of s(x)[k + 1] > min over x of s(x)[k]. If the scores are the true probabilities, this is necessary and
+    sufficient for average-k to make fewer errors than top-k.
 
     Parameters
     ----------
@@ -332,13 +262,13 @@ def supports_overlap(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     n_ranks = min(source.n_classes, max(math.ceil(b) + 1 for b in budgets))
     certify_ranks(source, n_ranks, "k")
-    found, attrs = _scan(source, n_ranks, [], options)
-    values = {"supports_overlap": _overlap(found, budgets)}
+    ambiguity, attrs = _scan(source, n_ranks, [], options)
+    values = {"supports_overlap": overlap_values(ambiguity, budgets)}
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
 
 
@@ -348,19 +278,19 @@ def _scan(source: Source, n_ranks: int, budgets: list[int], options: ScanOptions
         source = run.source
         search = find_thresholds(run, [], n_ranked=n_ranks)
     assert search.first_tally is not None
-    found = analyse(search.first_tally.ranked.first(n_ranks), budgets, source.dtype, source.n_classes)
-    return found, result_attrs(source, run.reads)
+    ambiguity = analyse(search.first_tally.ranked.first(n_ranks), budgets, source.dtype, source.n_classes)
+    return ambiguity, result_attrs(source, run.reads)
 
 
-def _check_ranks(ranks: RanksLike, n_classes: int) -> list[int]:
-    given: object = np.asarray(ranks).tolist() if hasattr(ranks, "dtype") else ranks
-    found = []
-    for rank in list(given) if are_several(given) else [given]:
+def _parse_ranks(ranks: RanksLike, n_classes: int) -> list[int]:
+    values: object = np.asarray(ranks).tolist() if hasattr(ranks, "dtype") else ranks
+    numbers = []
+    for rank in list(values) if are_several(values) else [values]:
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or not 1 <= rank <= n_classes:
             raise OptionError(
                 f"ranks must be integers in 1..{n_classes}; got {rank!r}. Rank 1 is the highest score of a row."
             )
-        found.append(int(rank))
-    if not found:
+        numbers.append(int(rank))
+    if not numbers:
         raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")
-    return found
+    return numbers

@@ -1,7 +1,4 @@
-"""Thresholds: ``threshold`` of a budget, ``threshold_at`` of a set size, and ``average_set_size_at`` of a threshold.
-
-``SetsAbove`` counts the sets above given thresholds, and their errors, which ``risk`` needs as well.
-"""
+"""Thresholds: ``threshold`` of a budget, ``threshold_at`` of a set size, and ``average_set_size_at`` of a threshold."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
-from typing import SupportsFloat, overload
+from typing import SupportsFloat, TypedDict, Unpack, overload
 
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Dtype
+from ..arrays import Dtype
 from ..engine.run import Run
 from ..engine.ties import Selection
 from ..errors import BudgetError, OptionError
@@ -28,6 +25,7 @@ from ..results.datasets import build_result
 from ..results.registry import AT_SIZES, AT_THRESHOLDS
 from ..results.text import ShownAsTable
 from ..statistics.label_ranks import EdgeTally, edge_pass
+from ..statistics.straddle import values_of
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_budgets, certify_thresholds, refuse_budgets
 from .inputs.sources import as_source
@@ -35,7 +33,6 @@ from .options import (
     BudgetLike,
     BudgetsLike,
     LabelsLike,
-    Named,
     NanPolicy,
     PlaceLike,
     ScanOptions,
@@ -43,31 +40,32 @@ from .options import (
     ThresholdsLike,
     are_several,
     result_attrs,
+    rounded,
 )
 
 
 @dataclass(frozen=True)
 class Threshold(ShownAsTable):
-    """The threshold of one budget, as ``threshold`` finds it; ``predict_sets`` takes it.
+    """The threshold of one budget, as ``threshold`` returns it; ``predict_sets`` accepts it.
 
     Attributes
     ----------
     value
-        lambda, the (B + 1)-th largest score; an int where the scores are integers.
+        lambda, the (B + 1)-th largest score; an int if the scores are integers.
     n_above
         Number of scores > lambda.
     n_ties
         Number of scores == lambda.
     n_kept
-        B - n_above, the number of ties that complete the budget: the first ones in row-major order.
+        B - n_above, the number of ties in the sets: the first ones in row-major order.
     budget
-        B = floor(N k), the number of labels in all sets together.
+        B = floor(N k), the total number of labels in the sets.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1)
-    >>> found.value, found.n_above, found.n_ties, found.n_kept
+    >>> threshold = avgk.threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1)
+    >>> threshold.value, threshold.n_above, threshold.n_ties, threshold.n_kept
     (0.4, 1, 2, 1)
 
     """
@@ -79,39 +77,22 @@ class Threshold(ShownAsTable):
     budget: int
 
 
+class _Keywords(TypedDict, total=False):
+    where: LabelsLike
+    ignore_index: int | None
+    nan_policy: NanPolicy
+    progress: bool | None
+    checkpoint: PlaceLike
+
+
+@overload
+def threshold(scores: ScoresLike, k: float | Decimal | Fraction | str, **options: Unpack[_Keywords]) -> Threshold: ...
 @overload
 def threshold(
-    scores: ScoresLike,
-    k: float | Decimal | Fraction | str,
-    *,
-    where: LabelsLike = None,
-    ignore_index: int | None = None,
-    nan_policy: NanPolicy = "raise",
-    progress: bool | None = None,
-    checkpoint: PlaceLike = None,
-) -> Threshold: ...
-@overload
-def threshold(
-    scores: ScoresLike,
-    k: Iterable[float | Decimal | Fraction],
-    *,
-    where: LabelsLike = None,
-    ignore_index: int | None = None,
-    nan_policy: NanPolicy = "raise",
-    progress: bool | None = None,
-    checkpoint: PlaceLike = None,
+    scores: ScoresLike, k: Iterable[float | Decimal | Fraction], **options: Unpack[_Keywords]
 ) -> xr.Dataset: ...
 @overload
-def threshold(
-    scores: ScoresLike,
-    k: BudgetsLike,
-    *,
-    where: LabelsLike = None,
-    ignore_index: int | None = None,
-    nan_policy: NanPolicy = "raise",
-    progress: bool | None = None,
-    checkpoint: PlaceLike = None,
-) -> Threshold | xr.Dataset: ...
+def threshold(scores: ScoresLike, k: BudgetsLike, **options: Unpack[_Keywords]) -> Threshold | xr.Dataset: ...
 def threshold(
     scores: ScoresLike,
     k: BudgetsLike,
@@ -122,10 +103,10 @@ def threshold(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> Threshold | xr.Dataset:
-    """Find the threshold lambda whose sets {score > lambda}, with kept ties, hold floor(N k) labels.
+    """Find the threshold lambda whose sets {score > lambda}, with kept ties, contain floor(N k) labels.
 
     lambda is the (B + 1)-th largest of all N C scores, B = floor(N k) in exact arithmetic (0.1 means one tenth);
-    the smallest score where B = N C. Exact for every dtype and any number of ties, and the same for any chunking.
+    the smallest score if B = N C. Exact for every dtype and any number of ties, and the same for any chunking.
 
     Parameters
     ----------
@@ -147,7 +128,7 @@ def threshold(
     Returns
     -------
     Threshold
-        For one budget; see there for its fields.
+        For one budget.
     Dataset
         For a sequence, over ``k``: ``threshold, n_above, n_ties, n_kept, average_set_size`` as in ``evaluate``.
 
@@ -162,8 +143,8 @@ def threshold(
 
     Notes
     -----
-    Cost: one read of the store for any number of budgets, and a pilot of at most 10 % of the chunks (or 8) before; one
-    more where the pilot was misled, and one more of a truncated store. A task takes the memory of a few chunks.
+    Cost: one read of the store for any number of budgets, after a pilot of at most 10 % of the chunks (or 8); one more
+    if the pilot was misled, and one more of a truncated store. A task takes the memory of a few chunks.
 
     Examples
     --------
@@ -174,23 +155,20 @@ def threshold(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     with options.run(source, "threshold") as run:
-        source = run.source
-        found = [
-            Threshold(score_value(s.key, source.dtype), s.n_above, s.n_ties, s.n_kept, s.budget)
-            for s in find_selections(run, budgets)
-        ]
+        selections = find_selections(run, budgets)
     if is_scalar(k):
-        return found[0]
+        (s,) = selections
+        return Threshold(score_value(s.key, source.dtype), s.n_above, s.n_ties, s.n_kept, s.budget)
     values = {
-        "threshold": threshold_values([t.value for t in found], source.dtype),
-        "n_above": [t.n_above for t in found],
-        "n_ties": [t.n_ties for t in found],
-        "n_kept": [t.n_kept for t in found],
-        "average_set_size": [(t.n_above + t.n_kept) / source.shape[0] for t in found],
+        "threshold": values_of([s.key for s in selections], source.dtype),
+        "n_above": [s.n_above for s in selections],
+        "n_ties": [s.n_ties for s in selections],
+        "n_kept": [s.n_kept for s in selections],
+        "average_set_size": [(s.n_above + s.n_kept) / source.shape[0] for s in selections],
     }
     return build_result(values, {"k": [float(b) for b in budgets]}, result_attrs(source, run.reads))
 
@@ -198,8 +176,8 @@ def threshold(
 def find_selections(run: Run, budgets: Sequence[Fraction]) -> list[Selection]:
     """Find the selection of each budget, and refuse budgets that a truncated store leaves uncertain."""
     refuse_budgets(run, budgets)
-    found = find_thresholds(run, [count_labels(b, run.source.shape[0]) for b in budgets]).found
-    selections = [found[i] for i in range(len(budgets))]
+    search = find_thresholds(run, [count_labels(b, run.source.shape[0]) for b in budgets])
+    selections = [search.found[i] for i in range(len(budgets))]
     certify_budgets(run, budgets, [s.key for s in selections])
     return selections
 
@@ -210,90 +188,76 @@ def score_value(key: int, dtype: Dtype) -> float | int:
     return int(value) if dtype.kind in "iu" else float(value)
 
 
-def threshold_values(values: list[float | int], dtype: Dtype) -> Array:
-    """Return thresholds as float64, which holds every score but 64-bit integers; these keep their dtype."""
-    return np.array(values, dtype if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64)
+def count_above(run: Run, thresholds: list[Real]) -> tuple[list[Fraction], list[Fraction | None]]:
+    """Return the average size of the sets {score > t} for each threshold, and their errors (None without labels).
 
-
-@dataclass(frozen=True)
-class SetsAbove:
-    """How many scores exceed each threshold, and the error of the sets they make (None without labels)."""
-
-    n_labels: list[int]
-    errors: list[Fraction | None]
-    attrs: Named
-
-    @classmethod
-    def read(cls, run: Run, thresholds: list[Real]) -> SetsAbove:
-        """Read all scores once."""
-        source = run.source
-        top = key_range(source.dtype)[1]
-        firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
-        certify_thresholds(run, thresholds, firsts)
-        edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
-        tally = run.read(edge_pass(source.dtype, source.shape[1], edges))
-        # Label weight and scores from each edge up, and none beyond the last.
-        counts, weights = [*tally.n_from().tolist(), 0], _weights_from(tally)
-        index = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
-        errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in index]
-        return cls([counts[i] for i in index], errors, result_attrs(source, run.reads))
+    One read.
+    """
+    source = run.source
+    top = key_range(source.dtype)[1]
+    firsts = [min(first_key_above(t, source.dtype), top + 1) for t in thresholds]
+    certify_thresholds(run, thresholds, firsts)
+    edges = np.array(sorted({key for key in firsts if key <= top} or {top}), np.int64)
+    tally = run.read(edge_pass(source.dtype, source.shape[1], edges))
+    # Scores and label weight at or above each edge, and 0 beyond the last.
+    counts, weights = [*tally.n_from().tolist(), 0], [*_weights_from(tally), Fraction(0)]
+    index = [int(np.searchsorted(edges, key)) if key <= top else edges.size for key in firsts]
+    errors = [error_of(weights[i], tally.n_labelled) if tally.n_labelled else None for i in index]
+    return [Fraction(counts[i], source.shape[0]) for i in index], errors
 
 
 def _weights_from(tally: EdgeTally) -> list[Fraction]:
-    """Return the label weight at or above each edge, and none behind the last."""
+    """Return the label weight at or above each edge."""
     if not len(tally.weights):
-        return [*(Fraction(n) for n in tally.hits_from().tolist()), Fraction(0)]
-    weights, one = tally.weights.integers()
+        return [Fraction(n) for n in tally.hits_from().tolist()]
+    weights, unit = tally.weights.integers()
     from_top = np.cumsum(weights[::-1])[::-1][1::2]
-    return [*(Fraction(int(weight), one) for weight in from_top), Fraction(0)]
+    return [Fraction(int(weight), unit) for weight in from_top]
 
 
-def given_thresholds(thresholds: ThresholdsLike) -> ThresholdsLike:
-    """Return thresholds as a number or a sequence: those of a result Dataset are taken out, lazy ones computed."""
+def parse_thresholds(thresholds: ThresholdsLike) -> tuple[list[Real], bool]:
+    """Return thresholds as a list of numbers, and whether they are a sequence rather than a single number.
+
+    They may be lazy, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
+    """
     if isinstance(thresholds, xr.Dataset):
         if "threshold" not in thresholds:
             raise OptionError(
-                "thresholds must be numbers, or a result that has some; got a Dataset without the variable threshold. "
-                "Pass what threshold or evaluate gives."
+                "thresholds must be numbers, or a result with thresholds; got a Dataset without the variable threshold. "
+                "Pass the result of threshold or evaluate."
             )
         thresholds = thresholds["threshold"]
-    return thresholds.compute() if hasattr(thresholds, "compute") else thresholds
-
-
-def check_thresholds(thresholds: ThresholdsLike) -> list[Real]:
-    """Return thresholds as a list of numbers; what ``threshold`` and ``best_threshold`` found counts as one."""
-    thresholds = given_thresholds(thresholds)
-    refuse_masked(thresholds, "thresholds")
-    given = list(thresholds) if are_several(thresholds) else [thresholds]
-    found = [getattr(t, "value", t) for t in given]
-    found = [t.item() if getattr(t, "ndim", None) == 0 and hasattr(t, "item") else t for t in found]
+    values = thresholds.compute() if hasattr(thresholds, "compute") else thresholds
+    refuse_masked(values, "thresholds")
     numbers: list[Real] = []
-    for t in found:
-        if isinstance(t, bool) or not isinstance(t, Real) or not fits_a_float(t):
-            raise OptionError(f"thresholds must be numbers; got {t!r}. Pass integers or floats.")
-        numbers.append(t)
+    for t in list(values) if are_several(values) else [values]:
+        value = getattr(t, "value", t)
+        number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+        if isinstance(number, bool) or not isinstance(number, Real) or not fits_a_float(number):
+            raise OptionError(f"thresholds must be numbers; got {number!r}. Pass integers or floats.")
+        numbers.append(number)
     if not numbers:
         raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
-    return numbers
+    return numbers, are_several(values)
 
 
-def check_threshold(threshold: ThresholdsLike) -> Real:
-    """Return one threshold as a number: also a sequence or a result that has only one."""
+def parse_threshold(threshold: ThresholdsLike) -> Real:
+    """Return one threshold as a number, also from a sequence or a result that has only one."""
     try:
-        found = check_thresholds(threshold)
+        numbers, _ = parse_thresholds(threshold)
     except OptionError as error:
         value = getattr(threshold, "value", threshold)
         got = value if isinstance(value, (float, np.floating)) else type(threshold).__name__
         raise OptionError(
-            "threshold must be a number, or what threshold, best_threshold or evaluate gave for one k; "
+            "threshold must be a number, or a result of threshold, best_threshold or evaluate for one k; "
             f"got {got}. Pass one number."
         ) from error
-    if len(found) > 1:
+    if len(numbers) > 1:
         raise OptionError(
-            f"threshold must be a single number; got {len(found)} of them. "
+            f"threshold must be a single number; got {len(numbers)} of them. "
             "Pass one, for example result.threshold.sel(k=5)."
         )
-    return found[0]
+    return numbers[0]
 
 
 def fits_a_float(value: SupportsFloat) -> bool:
@@ -305,15 +269,15 @@ def fits_a_float(value: SupportsFloat) -> bool:
 
 
 def parse_bounded(name: str, value: BudgetLike, cure: str, most: float = math.inf) -> Fraction:
-    """Return a number from 0 to ``most`` as an exact fraction, as budgets are read."""
+    """Return a number from 0 to ``most`` as an exact fraction, parsed like a budget."""
     try:
-        found = parse_budget(value)
+        number = parse_budget(value)
     except BudgetError:
-        found = Fraction(-1)
-    if not 0 <= found <= most or not fits_a_float(found):
+        number = Fraction(-1)
+    if not 0 <= number <= most or not fits_a_float(number):
         rule = "a finite number of at least 0" if most == math.inf else f"a number from 0 to {most}"
         raise OptionError(f"{name} must be {rule}; got {value!r}. {cure}")
-    return found
+    return number
 
 
 def average_set_size_at(
@@ -336,7 +300,7 @@ def average_set_size_at(
     scores
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     thresholds
-        Number or sequence of numbers, or what ``threshold``, ``best_threshold`` or ``evaluate`` gave.
+        Number or sequence of numbers, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -351,7 +315,7 @@ def average_set_size_at(
     Returns
     -------
     DataArray
-        G over ``threshold``, in the order given; without dimension for a single number.
+        G over ``threshold``, in the order of the argument; without dimension for a single number.
 
     Raises
     ------
@@ -375,18 +339,15 @@ def average_set_size_at(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
-    thresholds = given_thresholds(thresholds)
-    wanted = check_thresholds(thresholds)
+    numbers, is_sequence = parse_thresholds(thresholds)
     with options.run(source, "average_set_size_at") as run:
-        source = run.source
-        above = SetsAbove.read(run, wanted)
-    sizes = [n / source.shape[0] for n in above.n_labels]
-    over = {"threshold": np.array([float(t) for t in wanted])}
-    result = build_result({"average_set_size": sizes}, over, {}, AT_THRESHOLDS)["average_set_size"]
-    result = result.assign_attrs(above.attrs)
-    return result if are_several(thresholds) else result[0]
+        sizes, _ = count_above(run, numbers)
+    values, coords = {"average_set_size": rounded(sizes)}, {"threshold": np.array([float(t) for t in numbers])}
+    result = build_result(values, coords, {}, AT_THRESHOLDS)["average_set_size"]
+    result = result.assign_attrs(result_attrs(source, run.reads))
+    return result if is_sequence else result[0]
 
 
 def threshold_at(
@@ -402,7 +363,7 @@ def threshold_at(
     """Return, for each average set size K >= 0, the least t with average_set_size_at(t) <= K.
 
     This is the generalised inverse of the paper's function G: the (floor(N K) + 1)-th largest score, as
-    ``threshold`` finds it. For K >= C every t will do; the smallest score is given.
+    ``threshold`` finds it. For K >= C, where every t qualifies, it is the smallest score.
 
     Parameters
     ----------
@@ -424,7 +385,7 @@ def threshold_at(
     Returns
     -------
     DataArray
-        Thresholds over ``average_set_size``, in the order given; without dimension for a single number.
+        Thresholds over ``average_set_size``, in the order of the argument; without dimension for a single number.
 
     Raises
     ------
@@ -437,8 +398,7 @@ def threshold_at(
 
     Notes
     -----
-    Cost: as for ``threshold``: one read of the store for any number of sizes, and a pilot of at most 10 % of the chunks
-    (or 8) before; one more where the pilot was misled.
+    Cost: that of ``threshold``, for any number of sizes.
 
     Examples
     --------
@@ -449,23 +409,22 @@ def threshold_at(
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
-    )  # fmt: skip
+    )
     source = as_source(scores, own_labels=False, **options.opening)
     refuse_masked(average_set_sizes, "average_set_sizes")
-    given = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
+    values = list(average_set_sizes) if are_several(average_set_sizes) else [average_set_sizes]
     try:
-        sizes = [parse_budget(size) for size in given]
+        sizes = [parse_budget(size) for size in values]
     except BudgetError:
         sizes = []
     if not sizes or min(sizes) < 0:
         raise BudgetError(
-            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass labels per sample."
+            f"average_set_sizes must be finite numbers of at least 0; got {average_set_sizes!r}. Pass a mean number of labels per sample."
         )
     budgets = [min(size, Fraction(source.n_classes)) for size in sizes]
     with options.run(source, "threshold_at") as run:
-        source = run.source
-        values = [score_value(s.key, source.dtype) for s in find_selections(run, budgets)]
-    over = {"average_set_size": [float(size) for size in sizes]}
-    found = {"threshold": threshold_values(values, source.dtype)}
-    result = build_result(found, over, {}, AT_SIZES)["threshold"].assign_attrs(result_attrs(source, run.reads))
+        keys = [s.key for s in find_selections(run, budgets)]
+    coords = {"average_set_size": [float(size) for size in sizes]}
+    result = build_result({"threshold": values_of(keys, source.dtype)}, coords, {}, AT_SIZES)["threshold"]
+    result = result.assign_attrs(result_attrs(source, run.reads))
     return result if are_several(average_set_sizes) else result[0]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 import xarray as xr
 
-from ..arrays import Dtype
 from ..engine.run import Run
 from ..errors import ScoresError
 from ..exact.budgets import DEFAULT_BUDGETS, count_guaranteed, count_labels, parse_budgets
@@ -19,7 +17,8 @@ from ..kernels.keys import first_key_above, key_range
 from ..results.datasets import build_result
 from ..results.registry import TRANSFERRED
 from ..sources.source import Source
-from ..statistics.above import AbovePlan, BesideSearch
+from ..statistics.above import AbovePlan
+from ..statistics.straddle import values_of
 from ..statistics.thresholds import find_beside, find_thresholds
 from ..statistics.truncated import certify_budgets, certify_thresholds, refuse_budgets
 from .inputs.names import check_same_classes, open_once
@@ -37,9 +36,9 @@ from .options import (
     result_attrs,
     rounded,
 )
-from .thresholds import score_value, threshold_values
+from .thresholds import score_value
 
-#: What is promised of the thresholds' sets on new samples.
+#: The guarantee for the size of sets on new samples.
 Guarantee = Literal["expected", None]
 
 
@@ -58,16 +57,16 @@ def transfer(
     checkpoint: PlaceLike = None,
     missing: Missing | None = None,
 ) -> xr.Dataset:
-    """Find thresholds on calibration scores, and what sizes and errors their sets have on other scores.
+    """Find thresholds on calibration scores, and the sizes and errors of their sets on other scores.
 
-    The sets hold every score greater than the threshold, as ``predict_sets`` gives them. The comparison is exact, also
-    between scores of different dtypes. The result also gives the numbers of the threshold found on the other
-    scores themselves.
+    The sets contain every score greater than the threshold, like those of ``predict_sets``. The comparison is exact,
+    also between scores of different dtypes. For reference, the result also has the threshold, sizes and errors of
+    ``evaluate`` on the other scores.
 
     Parameters
     ----------
     calibration_scores
-        n x C matrix, of any kind that ``scores`` may be; no labels of it are needed.
+        n x C matrix of any kind that ``scores`` may be; its labels are not needed.
     scores
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     labels
@@ -76,9 +75,8 @@ def transfer(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. By default 1 to 10, or C.
     guarantee
-        ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k): then the expected size
-        of the set of a new sample is at most k, whatever the distribution, where calibration and new samples are
-        exchangeable.
+        ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k). The expected set size
+        of a new sample is then at most k, for any distribution, if calibration and new samples are exchangeable.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -98,20 +96,20 @@ def transfer(
     Returns
     -------
     Dataset
-        Over ``k``, with these variables; errors are NaN without a labelled sample. Its attributes name both stores, how
-        many samples each has, and how often each was read (``calibration_reads`` and ``reads``).
+        Over ``k``, with these variables; errors are NaN without a labelled sample. Its attributes name both stores,
+        their numbers of samples, and how often each was read (``calibration_reads`` and ``reads``).
     ``threshold``
-        lambda, the (B + 1)-th largest calibration score, B = floor(n k) or as the guarantee says; the smallest one
-        where B = n C. NaN where NaN ranks lowest and the numbers run out: then every number is in the sets.
+        lambda, the (B + 1)-th largest calibration score, B = floor(n k) or as for the guarantee; the smallest one
+        if B = n C. NaN if NaN ranks lowest and there are at most B numbers: then every number is in the sets.
     ``average_set_size``
-        (Number of scores > lambda) / N. With ties at lambda it can be well below k, and 0 where none is above.
+        (Number of scores > lambda) / N. It can be well below k if many scores tie with lambda.
     ``average_set_size_stderr``
-        sqrt(Var(Z) (1/n + 1/N)), Z the N set sizes, their variance with N - 1: the standard deviation that the
-        average set size has over draws of both sets of samples, about. NaN where N = 1.
+        sqrt(Var(Z) (1/n + 1/N)), Z the N set sizes, their variance with N - 1: about the standard deviation of the
+        average set size over draws of both sets of samples. NaN if N = 1.
     ``average_k_error``
         Fraction of the labelled samples whose label has no score > lambda; expected with soft labels.
     ``own_threshold, own_average_set_size, own_average_k_error``
-        Those of ``evaluate`` on the scores themselves, whose sets keep some ties to fill the budget.
+        Those of ``evaluate`` on the scores, whose sets keep some ties to fill the budget.
 
     Raises
     ------
@@ -129,24 +127,24 @@ def transfer(
 
     Notes
     -----
-    Cost: one read of each matrix for any number of budgets, and a pilot of at most 10 % of the chunks (or 8) before
-    each; one more of one where its pilot was misled, and two more of a truncated store.
+    Cost: one read of each matrix for any number of budgets, each after a pilot of at most 10 % of the chunks (or 8);
+    one more read if its pilot was misled, and two more of a truncated store.
 
     The guarantee is conformal risk control (Angelopoulos et al., 2024) with the set size as the loss. Write S(t) for
     the number of calibration scores > t, and let lambda be the (B' + 1)-th largest, B' = floor((n + 1) k - C). Then
-    S(t) <= B' if and only if t >= lambda, however many scores tie with lambda, since ties are out of the sets. The set
+    S(t) <= B' if and only if t >= lambda, for any number of ties with lambda, since ties are outside the sets. The set
     of a new sample has at most C labels, so that at lambda all n + 1 samples together have at most B' + C <= (n + 1) k.
     Let t* be the least t with that property for the n + 1 samples. Then t* <= lambda, and t* does not depend on which
-    of them is the new one: its expected size at t*, and so at lambda, is at most k. Where scores do not tie, it is at
-    least k - 2 C / (n + 1). With B' = 0 lambda is the highest calibration score. Below that, for n < C / k - 1, there
-    is no such threshold.
+    of them is the new one: its expected size at t*, and so at lambda, is at most k. Without ties, it is at least
+    k - 2 C / (n + 1). For B' = 0, lambda is the highest calibration score. For B' < 0, that is n < C / k - 1, there is
+    no such threshold.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> calibration = np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]])
-    >>> found = avgk.transfer(calibration, np.array([[0.9, 0.05, 0.05], [0.5, 0.4, 0.1]]), np.array([0, 1]), k=1)
-    >>> found.threshold.values.tolist(), found.average_set_size.values.tolist(), found.average_k_error.values.tolist()
+    >>> result = avgk.transfer(calibration, np.array([[0.9, 0.05, 0.05], [0.5, 0.4, 0.1]]), np.array([0, 1]), k=1)
+    >>> result.threshold.values.tolist(), result.average_set_size.values.tolist(), result.average_k_error.values.tolist()
     ([0.35], [1.5], [0.0])
 
     """
@@ -161,116 +159,78 @@ def transfer(
     if calibration.n_classes != source.n_classes:
         raise ScoresError(
             f"calibration_scores must have the classes of the scores, {source.n_classes}; got {calibration.n_classes}. "
-            "Give scores of the same model, or of one with the same classes."
+            "Pass scores of the same model, or of one with the same classes."
         )
     check_same_classes(scores, calibration_scores, "calibration_scores")
     budgets = parse_budgets(k, source.n_classes)
     counts = _calibration_counts(calibration, budgets, guarantee)
     with options.run(calibration, "transfer", folder="calibration") as run:
-        known = _Known.find(run, budgets, counts)
+        refuse_budgets(run, [Fraction(count, calibration.shape[0]) for count in counts])
+        selections = find_thresholds(run, counts).found
+        keys = [selections[i].key for i in range(len(counts))]
+        certify_budgets(run, budgets, keys)
+        attrs = {
+            "n_calibration_samples": calibration.shape[0],
+            "calibration_store": calibration.location,
+            "calibration_reads": run.reads,
+            "guarantee": guarantee or "none",
+        }
     with options.run(source, "transfer", folder="scores") as run:
-        found = _Transferred.find(run, budgets, known)
-    attrs = {
-        "n_calibration_samples": calibration.shape[0],
-        "calibration_store": calibration.location,
-        "calibration_reads": known.reads,
-        "guarantee": guarantee or "none",
-    }
+        thresholds = [score_value(key, calibration.dtype) for key in keys]
+        values, n_labelled = _evaluate(run, budgets, thresholds, calibration.shape[0])
     return build_result(
-        {"threshold": threshold_values(known.values, calibration.dtype), **found.values(calibration.shape[0])},
+        {"threshold": values_of(keys, calibration.dtype), **values},
         {"k": [float(b) for b in budgets]},
-        result_attrs(source, run.reads, n_labelled=found.n_labelled, **attrs),
+        result_attrs(source, run.reads, n_labelled=n_labelled, **attrs),
         TRANSFERRED,
     )
 
 
 def _calibration_counts(source: Source, budgets: Sequence[Fraction], guarantee: str | None) -> list[int]:
-    """Return how many of the calibration scores may be above each threshold."""
+    """Return the number of calibration scores that may be above each threshold."""
     n_samples, n_classes = source.shape[0], source.n_classes
     if guarantee is None:
         return [count_labels(b, n_samples) for b in budgets]
-    count_guaranteed(min(budgets), n_samples, n_classes)  # needs the most samples: an error tells of those
+    count_guaranteed(min(budgets), n_samples, n_classes)  # refuses the budget that needs the most samples
     return [count_guaranteed(b, n_samples, n_classes) for b in budgets]
 
 
-@dataclass(frozen=True)
-class _Known:
-    """The thresholds of the calibration scores; NaN where all numbers are above."""
+def _evaluate(
+    run: Run, budgets: Sequence[Fraction], thresholds: Sequence[float | int], n_calibration: int
+) -> tuple[Named, int]:
+    """Return the variables of the sets above some thresholds, and the number of labelled samples. One read.
 
-    values: list[float | int]
-    reads: int
+    The same read finds the scores' own thresholds for the same budgets. A threshold that is NaN has all numbers above.
+    """
+    source, dtype = run.source, run.source.dtype
+    low, top = key_range(dtype)
+    firsts = [low if t != t else min(first_key_above(t, dtype), top + 1) for t in thresholds]
+    plan = AbovePlan(dtype, source.shape[1], tuple(sorted({key for key in firsts if key <= top})))
+    refuse_budgets(run, budgets)
+    search = find_beside(run, [count_labels(b, source.shape[0]) for b in budgets], plan)
+    own = [search.search.found[i] for i in range(len(budgets))]
+    certify_budgets(run, budgets, [s.key for s in own])
+    certify_thresholds(run, thresholds, firsts)
+    assert search.search.first_tally is not None
+    n, n_labelled = source.shape[0], search.search.first_tally.n_labelled
 
-    @classmethod
-    def find(cls, run: Run, budgets: Sequence[Fraction], counts: Sequence[int]) -> _Known:
-        """Find the thresholds with at most these counts of scores above them. One read."""
-        source = run.source
-        refuse_budgets(run, [Fraction(count, source.shape[0]) for count in counts])
-        search = find_thresholds(run, counts)
-        keys = [search.found[i].key for i in range(len(counts))]
-        certify_budgets(run, budgets, keys)
-        return cls([score_value(key, source.dtype) for key in keys], run.reads)
+    def error(weight: Fraction) -> Fraction | None:
+        return error_of(weight, n_labelled) if n_labelled else None
 
-    def first_keys(self, dtype: Dtype) -> list[int]:
-        """Return the first key above each threshold among scores of a dtype; one past the highest if there is none."""
-        low, top = key_range(dtype)
-        return [low if t != t else min(first_key_above(t, dtype), top + 1) for t in self.values]
-
-
-@dataclass(frozen=True)
-class _Transferred:
-    """What the sets above known first keys are on other scores, and those of their own thresholds."""
-
-    source: Source
-    firsts: list[int]
-    above: AbovePlan
-    search: BesideSearch
-
-    @classmethod
-    def find(cls, run: Run, budgets: Sequence[Fraction], known: _Known) -> _Transferred:
-        """Count the sets, and search the own thresholds of the same budgets. One read."""
-        source = run.source
-        firsts, top = known.first_keys(source.dtype), key_range(source.dtype)[1]
-        above = AbovePlan(source.dtype, source.shape[1], tuple(sorted({key for key in firsts if key <= top})))
-        refuse_budgets(run, budgets)
-        search = find_beside(run, [count_labels(b, source.shape[0]) for b in budgets], above)
-        certify_budgets(run, budgets, [search.search.found[i].key for i in range(len(budgets))])
-        certify_thresholds(run, known.values, firsts)
-        return cls(source, firsts, above, search)
-
-    @property
-    def n_labelled(self) -> int:
-        """Number of labelled samples."""
-        assert self.search.search.first_tally is not None
-        return self.search.search.first_tally.n_labelled
-
-    def values(self, n_calibration: int) -> Named:
-        """Return the variables of the result, all but the thresholds that were known."""
-        n = self.source.shape[0]
-        sizes = [self._sizes(first) for first in self.firsts]
-        own = [self.search.search.found[i] for i in range(len(self.firsts))]
-        return {
-            "average_set_size": [total / n for total, _ in sizes],
-            "average_set_size_stderr": [_stderr(*both, n, n_calibration) for both in sizes],
-            "average_k_error": rounded([self._error(self._weight(first)) for first in self.firsts]),
-            "own_threshold": threshold_values([score_value(s.key, self.source.dtype) for s in own], self.source.dtype),
-            "own_average_set_size": [(s.n_above + s.n_kept) / n for s in own],
-            "own_average_k_error": rounded([self._error(s.weight) for s in own]),
-        }
-
-    def _sizes(self, first: int) -> tuple[int, int]:
-        """Return the sum of the set sizes, and that of their squares."""
-        if first not in self.above.firsts:
-            return 0, 0
-        number, tally = self.above.firsts.index(first), self.search.tally
-        return int(tally.n_labels[number]), int(tally.squares[number])
-
-    def _weight(self, first: int) -> Fraction:
-        if first not in self.above.firsts:
-            return Fraction(0)
-        return self.search.tally.weight_from(self.above.firsts.index(first))
-
-    def _error(self, weight: Fraction) -> Fraction | None:
-        return error_of(weight, self.n_labelled) if self.n_labelled else None
+    # The total of the set sizes, that of their squares, and the label weight; 0 for a threshold above all scores.
+    sums = {top + 1: (0, 0, Fraction(0))}
+    for i, first in enumerate(plan.firsts):
+        tally = search.tally
+        sums[first] = int(tally.n_labels[i]), int(tally.squares[i]), tally.weight_from(i)
+    values: Named = {
+        "average_set_size": [sums[first][0] / n for first in firsts],
+        "average_set_size_stderr": [_stderr(*sums[first][:2], n, n_calibration) for first in firsts],
+        "average_k_error": rounded([error(sums[first][2]) for first in firsts]),
+        "own_threshold": values_of([s.key for s in own], dtype),
+        "own_average_set_size": [(s.n_above + s.n_kept) / n for s in own],
+        "own_average_k_error": rounded([error(s.weight) for s in own]),
+    }
+    return values, n_labelled
 
 
 def _stderr(total: int, squares: int, n: int, n_calibration: int) -> float:

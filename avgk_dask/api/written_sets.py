@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from itertools import chain
 from numbers import Integral
 from typing import Any
 
@@ -41,14 +42,14 @@ from .options import (
     check_word,
 )
 from .sets import apply_rule, rule_above, set_windows, settle_rule, top_rule
-from .thresholds import check_threshold, score_value
+from .thresholds import parse_threshold, score_value
 
 RULES = ("average", "top", "threshold", "conformal")
 
 
 @dataclass(frozen=True)
 class SetChoice:
-    """Which sets: those of a budget, those above a threshold, or those of a conformal predictor (with groups)."""
+    """The sets to write: those of a budget, those above a threshold, or those of a conformal predictor (with groups)."""
 
     rule: str = "average"
     k: BudgetLike | None = None
@@ -61,17 +62,17 @@ class SetChoice:
     def __post_init__(self) -> None:
         check_word("rule", self.rule, RULES)
         needed = {"threshold": "threshold", "conformal": "predictor"}.get(self.rule, "k")
-        given = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
-        if given != [needed]:
+        present = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
+        if present != [needed]:
             raise OptionError(
-                f"{needed} must be given for the rule {self.rule}, and nothing else; got {' and '.join(given) or 'nothing'}. "
-                "Give a budget for the rules average and top."
+                f"{needed} must be the only argument for the rule {self.rule}; got {' and '.join(present) or 'none'}. "
+                "The rules average and top need a budget."
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenSets:
-    """What was written: the rule with its threshold (None for top-k, or if there are several), and all labels."""
+    """The sets written: their rule, its threshold (None for top-k, or if there are several), and their size."""
 
     rule: str
     k: float | None = None
@@ -80,11 +81,11 @@ class WrittenSets:
     n_ties: int | None = None
     n_kept: int | None = None
     ties: str | None = None
-    #: Those of a conformal predictor.
+    #: The method and level of a conformal predictor.
     method: str | None = None
     alpha: float | None = None
     source: str
-    #: What was done to the scores after they were read, and how many samples do not exist: their sets are empty.
+    #: The transforms of the scores, and the number of samples left out, whose sets are empty.
     made_by: str
     n_left_out: int
     n_samples: int
@@ -106,30 +107,15 @@ def write_sets(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> WrittenSets:
-    """Write sets to a new Zarr store, band by band: memory for some bands as bits, whatever N and C.
+    """Write sets to a new Zarr store, band by band, in memory for the bits of some bands.
 
-    ``format="booleans"`` gives ``sets (sample, class)``, chunked like the scores; ``"indices"`` gives ``offsets`` and
+    ``format="booleans"`` writes ``sets (sample, class)``, chunked like the scores; ``"indices"`` writes ``offsets`` and
     ``classes``: the set of sample i is ``classes[offsets[i]:offsets[i + 1]]``, ascending. The root's attributes are the
     fields of the result, and ``class_names`` if the scores have names of classes. Samples of several
-    dimensions are in row-major order; those left out by ``where`` or ``ignore_index`` have empty sets. What
-    fails leaves nothing behind, and a local store that was to be overwritten as it was.
+    dimensions are in row-major order; those left out by ``where`` or ``ignore_index`` have empty sets. If writing
+    fails, nothing is left, and a local store that was to be overwritten is unchanged.
 
-    Reads the scores once to find the threshold, which a ``checkpoint`` keeps as that of ``threshold`` does, and once
-    more.
-
-    Raises
-    ------
-    BudgetError, ScoresError, DtypeError, OptionError, MemoryLimitError, StoreError
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, zarr
-    >>> path = tempfile.mkdtemp() + "/sets.zarr"
-    >>> written = write_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), path, SetChoice(k=1.5), format="indices")
-    >>> store = zarr.open_group(path, mode="r")
-    >>> store["offsets"][:].tolist(), store["classes"][:].tolist(), written.threshold
-    ([0, 1, 3], [0, 0, 1], 0.3)
-
+    Reads the scores once to find the threshold, for which a ``checkpoint`` works as in ``threshold``, and once more.
     """
     check_word("format", format, SET_FORMATS)
     check_flag("overwrite", overwrite)
@@ -141,50 +127,54 @@ def write_sets(
     source, _ = as_lazy(scores, **options.opening)
     names = class_names_of(scores)
     with target as place, _writing_thread() as thread:
-        sets, facts = _choose(source, scores, choice, options)
+        sets, rule = _select(source, scores, choice, options)
         grid = _grid(source, sets)
         writer = thread.submit(
             SetsWriter, place, grid, format, overwrite=overwrite, options=out_options
         ).result()  # fmt: skip
         _write_all(sets.rechunk(grid.shards or grid.chunks), writer, thread, progress)
-        found = WrittenSets(
-            rule=choice.rule, **facts, source=shown(source.location), made_by=source.made_by,
+        written = WrittenSets(
+            rule=choice.rule, **rule, source=shown(source.location), made_by=source.made_by,
             n_left_out=source.whole.shape[0] - source.shape[0], n_samples=grid.shape[0], n_classes=grid.shape[1],
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
-        attributes = {name: plain_json(value) for name, value in asdict(found).items() if name != "n_labels"}
+        attributes = {name: plain_json(value) for name, value in asdict(written).items() if name != "n_labels"}
         attributes |= {"class_names": names} if names and len(names) <= MOST_NAMES else {}
         with phase("writing"):
             thread.submit(writer.finish, **attributes).result()
-    return found
+    return written
 
 
-def _choose(
+def _select(
     source: Source, scores: ScoresLike, choice: SetChoice, options: ScanOptions
 ) -> tuple[da.Array, dict[str, Any]]:
     """Return the lazy sets, and the fields of ``WrittenSets`` that describe their rule."""
     nan_policy = options.nan_policy
     if choice.predictor is not None:
-        one = choice.predictor
-        sets = set_matrix(one, source, scores, choice.groups, nan_policy)
-        level = one.threshold if isinstance(one.threshold, (int, float)) else None
-        return sets, {"threshold": level, "method": one.method, "alpha": one.alpha}
+        predictor = choice.predictor
+        sets = set_matrix(predictor, source, scores, choice.groups, nan_policy)
+        level = predictor.threshold if isinstance(predictor.threshold, (int, float)) else None
+        return sets, {"threshold": level, "method": predictor.method, "alpha": predictor.alpha}
     if choice.rule == "threshold":
-        assert choice.threshold is not None  # SetChoice looked
-        value = check_threshold(choice.threshold)
-        plain = int(value) if isinstance(value, Integral) else float(value)  # as JSON can hold it
-        return apply_rule(source, rule_above(choice.threshold, source), nan_policy), {"threshold": plain}
+        assert choice.threshold is not None  # checked by SetChoice
+        value = parse_threshold(choice.threshold)
+        number = int(value) if isinstance(value, Integral) else float(value)  # for JSON
+        return apply_rule(source, rule_above(choice.threshold, source), nan_policy), {"threshold": number}
     budget: Fraction
     (budget,) = parse_budgets([choice.k], source.n_classes)
-    facts: dict[str, Any] = {"k": float(budget)}
     if choice.rule == "top":
-        return apply_rule(source, top_rule(budget, source), nan_policy), facts
-    # Found once, and not again for every window, as lazy sets would.
+        return apply_rule(source, top_rule(budget, source), nan_policy), {"k": float(budget)}
+    # Lazy sets would search the threshold again for each window.
     with options.run(source, "sets", ties=options.ties) as run:
-        found, rule = settle_rule(run, budget, options.ties)
-    counts = {"n_above": found.n_above, "n_ties": found.n_ties, "n_kept": found.n_kept, "ties": options.ties}
-    facts |= {"threshold": score_value(found.key, source.dtype), **counts}
-    return apply_rule(source, rule, nan_policy), facts
+        selection, rule = settle_rule(run, budget, options.ties)
+    return apply_rule(source, rule, nan_policy), {
+        "k": float(budget),
+        "threshold": score_value(selection.key, source.dtype),
+        "n_above": selection.n_above,
+        "n_ties": selection.n_ties,
+        "n_kept": selection.n_kept,
+        "ties": options.ties,
+    }
 
 
 def _grid(source: Source, sets: da.Array) -> SetGrid:
@@ -197,12 +187,13 @@ def _grid(source: Source, sets: da.Array) -> SetGrid:
 
 @contextmanager
 def _writing_thread() -> Iterator[Executor]:
-    """Return the one thread that writes. Where this one is interrupted, the write under way ends before anything else.
+    """Open the thread that writes. After an interrupt, it completes the current write before anything else happens.
 
-    zarr would go on with it, and so put back parts of a store that is being removed.
+    Otherwise zarr would continue that write, and recreate parts of a store that is being removed.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="avgk-write")
-    pool.submit(int).result()  # started now: one that is interrupted while it starts would not be waited for
+    # Start the thread now: shutdown does not wait for a thread that is interrupted while it starts.
+    pool.submit(int).result()
     try:
         yield pool
     finally:
@@ -211,19 +202,14 @@ def _writing_thread() -> Iterator[Executor]:
 
 def _write_all(sets: da.Array, writer: SetsWriter, thread: Executor, progress: bool | None) -> None:
     """Write all bands, each window while the next one is computed."""
+
+    def write(band: SetBand) -> None:
+        writer.write(band)
+        advance(band.n_rows)
+
     with counting("sets", "row", sets.shape[0], progress) as advance:
-        under_way: list[Future[None]] = []
-        for window in set_windows(sets):
-            _await(under_way)
-            under_way = [thread.submit(_write_band, band, writer, advance) for band in window]
-        _await(under_way)
-
-
-def _await(writes: list[Future[None]]) -> None:
-    for write in writes:
-        write.result()
-
-
-def _write_band(band: SetBand, writer: SetsWriter, advance: Callable[[int], object]) -> None:
-    writer.write(band)
-    advance(band.n_rows)
+        writes: list[Future[None]] = []
+        for window in chain(set_windows(sets), [[]]):
+            for future in writes:
+                future.result()
+            writes = [thread.submit(write, band) for band in window]

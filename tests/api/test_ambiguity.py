@@ -50,7 +50,7 @@ def test_straddle__is_the_papers_table_from_a_large_sample_in_a_chunked_store(ex
 
 
 def some_probabilities(rng, n_samples, n_classes):
-    """Rows of small fractions, with ties between rows and inside them."""
+    """Rows of small fractions, with ties between and within rows."""
     counts = rng.multinomial(int(rng.integers(1, 12)), rng.dirichlet(np.full(n_classes, 0.5)), n_samples)
     return counts / counts.sum(1, keepdims=True)
 
@@ -88,7 +88,7 @@ def test_theorems__do_not_hold_for_estimated_scores(data):
 
 
 def in_bins(n_kept):
-    """Settings with which more ranked scores than these are counted in bins, of as few as there can be."""
+    """Settings with which more ranked scores than these are counted in the smallest number of bins."""
     return dask.config.set({"avgk.ranked-bytes": n_kept, "avgk.ranked-bins": 0})
 
 
@@ -107,7 +107,7 @@ def test_straddle__beyond_the_budget_is_within_its_certified_error(dtype, logits
         error = binned[f"{name}_error"]
         assert (exact[f"{name}_error"].fillna(0) == 0).all()
         assert (abs(binned[name] - exact[name]) <= error).where(error.notnull(), True).all()
-    # The errors are worth having: the strengths to six digits or more, the weights to three.
+    # The errors are small enough: strengths have six digits or more, weights three.
     assert (
         (binned.straddle_strength_error <= 1e-5 * exact.straddle_strength + 1e-9)
         .where(exact.straddle_weight > 0, True)
@@ -131,11 +131,11 @@ def test_straddle__is_exact_beyond_the_budget_where_scores_tie():
 def test_ranked_supports__of_many_ranks(dtype, chunks, n_ranks):
     rng = np.random.default_rng(0)
     scores = (rng.standard_normal((500, 400)) * 50 + 100).astype(dtype)
-    found = avgk.ranked_supports(da.from_array(scores, chunks=chunks), range(1, n_ranks + 1), bins=4)
+    supports = avgk.ranked_supports(da.from_array(scores, chunks=chunks), range(1, n_ranks + 1), bins=4)
     ranked = np.sort(scores, axis=1)[:, ::-1][:, :n_ranks]
-    assert np.array_equal(found.support_low, ranked.min(0))
-    assert np.array_equal(found.support_high, ranked.max(0))
-    for values, counts, edges in zip(ranked.T, found.ranked_count.values, found.bin_low.values, strict=True):
+    assert np.array_equal(supports.support_low, ranked.min(0))
+    assert np.array_equal(supports.support_high, ranked.max(0))
+    for values, counts, edges in zip(ranked.T, supports.ranked_count.values, supports.bin_low.values, strict=True):
         bounds = [*edges[1:].tolist(), math.inf]
         below = [int((values.astype(float) < b).sum()) for b in bounds]
         assert np.cumsum(counts).tolist() == below
@@ -144,10 +144,10 @@ def test_ranked_supports__of_many_ranks(dtype, chunks, n_ranks):
 def test_ranked_supports__with_nan_among_many_ranks():
     scores = np.random.default_rng(1).random((40, 200)).astype(np.float32)
     scores[3, 5:] = np.nan
-    found = avgk.ranked_supports(scores, range(1, 101), nan_policy="lowest")
+    supports = avgk.ranked_supports(scores, range(1, 101), nan_policy="lowest")
     expected = oracle_supports(scores)
-    assert np.array_equal(found.support_low, [low for low, _ in expected[:100]], equal_nan=True)
-    assert np.array_equal(found.support_high, [high for _, high in expected[:100]], equal_nan=True)
+    assert np.array_equal(supports.support_low, [low for low, _ in expected[:100]], equal_nan=True)
+    assert np.array_equal(supports.support_high, [high for _, high in expected[:100]], equal_nan=True)
 
 
 @pytest.mark.sample(1)
@@ -155,12 +155,12 @@ def test_ranked_supports__with_nan_among_many_ranks():
 def test_ranked_supports__histogram_is_one_of_the_ranked_scores(max_ranked):
     scores = Simulation(20_000, 30, dtype="float32").rows(0, 20_000)[0]
     with in_bins(max_ranked):
-        found = avgk.ranked_supports(scores, [1, 2, 7], bins=20)
-    assert (found.ranked_count.sum("bin") == 20_000).all()
+        supports = avgk.ranked_supports(scores, [1, 2, 7], bins=20)
+    assert (supports.ranked_count.sum("bin") == 20_000).all()
     for i, rank in enumerate((1, 2, 7)):
         values = np.sort(scores, axis=1)[:, -rank].astype(float)
-        edges = [*found.bin_low.values[i], math.inf]
-        assert np.array_equal(np.histogram(values, [*edges[:-1], max(values) + 1])[0], found.ranked_count.values[i])
+        edges = [*supports.bin_low.values[i], math.inf]
+        assert np.array_equal(np.histogram(values, [*edges[:-1], max(values) + 1])[0], supports.ranked_count.values[i])
         assert edges[0] == values.min()
         width = (values.max() - values.min()) / 20
         assert np.allclose(np.diff(edges[:-1]), width, rtol=0.15)
@@ -169,10 +169,10 @@ def test_ranked_supports__histogram_is_one_of_the_ranked_scores(max_ranked):
 @pytest.mark.parametrize("dtype", [d for d in strategies.DTYPES if d != "bfloat16"])
 def test_ranked_supports__bins_are_equally_wide_for_every_dtype(dtype):
     values = np.arange(17).astype(dtype)[:, None]
-    found = avgk.ranked_supports(values, 1, bins=8)
+    supports = avgk.ranked_supports(values, 1, bins=8)
     counts, edges = np.histogram(values, 8)
-    assert found.ranked_count.values[0].tolist() == counts.tolist()
-    assert found.bin_low.values[0].tolist() == edges[:-1].tolist()
+    assert supports.ranked_count.values[0].tolist() == counts.tolist()
+    assert supports.bin_low.values[0].tolist() == edges[:-1].tolist()
 
 
 @given(data=st.data())
@@ -190,8 +190,8 @@ def test_supports_overlap__alone_equals_that_of_evaluate(data):
 )  # fmt: skip
 def test_ranked_supports__bins_span_the_finite_scores(column, counts, kept):
     with in_bins(kept):
-        found = avgk.ranked_supports(np.array(column)[:, None], 1, bins=3, nan_policy="lowest")
-    assert found.ranked_count.values[0].tolist() == counts
+        supports = avgk.ranked_supports(np.array(column)[:, None], 1, bins=3, nan_policy="lowest")
+    assert supports.ranked_count.values[0].tolist() == counts
 
 
 def test_straddle__of_the_largest_doubles_is_infinite():
@@ -220,6 +220,6 @@ def test_evaluate__leaves_the_ambiguity_out_where_not_asked_for():
 def test_evaluate__distributions_of_ranks_without_finite_scores(dtype):
     scores = np.full((6, 3), np.nan).astype(dtype)
     scores[:, 0], scores[:3, 1] = 0.5, -np.inf
-    found = avgk.evaluate(scores, k=[1, 2], nan_policy="lowest")
-    assert found.ranked_count.sum("bin").values.tolist() == [6, 6, 6]
-    assert found.ranked_count.isel(bin=-1).values.tolist() == [6, 6, 6]
+    result = avgk.evaluate(scores, k=[1, 2], nan_policy="lowest")
+    assert result.ranked_count.sum("bin").values.tolist() == [6, 6, 6]
+    assert result.ranked_count.isel(bin=-1).values.tolist() == [6, 6, 6]

@@ -23,11 +23,11 @@ ENGINES = {
 }
 
 
-def check(found, expected, i):
+def check(result, expected, i):
     for group, values in expected.items():
-        mine = found.sel(group=group)
+        row = result.sel(group=group)
         for name, value in values.items():
-            got = float(mine[name] if mine[name].ndim == 0 else mine[name][i])
+            got = float(row[name] if row[name].ndim == 0 else row[name][i])
             assert got == value or (math.isnan(got) and math.isnan(value)), (group, name, got, value)
 
 
@@ -59,11 +59,11 @@ def test_breakdown__equals_the_definition(engine, data):
 def test_breakdown__adds_up_to_what_evaluate_gives():
     scores, labels, _ = Simulation(5_000, 40).rows(0, 5_000)
     whole = avgk.evaluate(scores, labels, [1, 3], straddle=False)
-    found = avgk.breakdown(scores, labels, [1, 3])
-    share = found.n_labelled / found.n_labelled.sum()
+    result = avgk.breakdown(scores, labels, [1, 3])
+    share = result.n_labelled / result.n_labelled.sum()
     for name in ("average_k_error", "top_k_error", "adaptive_gain", "average_set_size"):
-        assert np.allclose((found[name] * share).sum("group"), whole[name])
-    assert found.attrs["reads"] == whole.attrs["reads"] == 1
+        assert np.allclose((result[name] * share).sum("group"), whole[name])
+    assert result.attrs["reads"] == whole.attrs["reads"] == 1
 
 
 def test_breakdown__of_a_truncated_store_is_that_of_the_whole(tmp_path):
@@ -81,12 +81,12 @@ def test_breakdown__of_own_thresholds_evaluates_each_group_by_itself(by):
     labels = np.where(np.arange(400) % 9, labels, -1)
     groups, kept = np.arange(400) % 3 * 7, np.arange(400) % 11 > 0
     made = avgk.softmax(np.log(scores + 1e-6), temperature=1.5)
-    found = avgk.breakdown(made, labels, [1, 1.5], "class" if by == "class" else groups, thresholds="own", where=kept)
-    for group in found.group.values:
-        mine = kept & ((labels if by == "class" else groups) == group)
-        alone = avgk.evaluate(made, labels, [1, 1.5], where=mine, straddle=False)
-        one = found.sel(group=group)
-        assert one.n_samples == mine.sum()
+    result = avgk.breakdown(made, labels, [1, 1.5], "class" if by == "class" else groups, thresholds="own", where=kept)
+    for group in result.group.values:
+        members = kept & ((labels if by == "class" else groups) == group)
+        alone = avgk.evaluate(made, labels, [1, 1.5], where=members, straddle=False)
+        one = result.sel(group=group)
+        assert one.n_samples == members.sum()
         for name in ("average_k_error", "top_k_error", "average_set_size"):
             assert np.array_equal(one[name], alone[name], equal_nan=True)
         assert np.array_equal(one.group_threshold, alone.threshold)
@@ -115,15 +115,15 @@ def test_breakdown__names_classes(tmp_path):
 
 
 def test_print_breakdown__speaks_of_the_groups_it_shows():
-    found = avgk.breakdown(np.eye(4), [0, 1, 2, 2], k=[1, 2])
-    mean = f"{100 * float(found.macro_average_k_error.sel(k=2)):.2f} %"
-    assert f"the mean over 3 classes of the average-k error is {mean}" in avgk.report.print_breakdown(found, k=2)
-    part = avgk.report.print_breakdown(found.isel(group=[2]), k=1)
+    result = avgk.breakdown(np.eye(4), [0, 1, 2, 2], k=[1, 2])
+    mean = f"{100 * float(result.macro_average_k_error.sel(k=2)):.2f} %"
+    assert f"the mean over 3 classes of the average-k error is {mean}" in avgk.report.print_breakdown(result, k=2)
+    part = avgk.report.print_breakdown(result.isel(group=[2]), k=1)
     assert "the mean over 1 class of the average-k error is 50.00 %" in part
     with pytest.raises(avgk.OptionError, match=r"result must have the dimension k"):
-        avgk.report.print_breakdown(found.isel(k=0))
+        avgk.report.print_breakdown(result.isel(k=0))
     with pytest.raises(avgk.OptionError, match=r"k must be a budget of the result; got 7\. Choose one of 1, 2"):
-        avgk.report.print_breakdown(found, k=7)
+        avgk.report.print_breakdown(result, k=7)
 
 
 def test_wilson__is_the_formula():
@@ -156,8 +156,8 @@ def test_breakdown__takes_any_negative_label_for_none(engine, unlabelled):
     labels = np.where(np.arange(900) % 3, labels, -1)
     with dask.config.set(ENGINES[engine]):
         expected = avgk.breakdown(scores, labels, [1, 2])
-        found = avgk.breakdown(scores, np.where(labels < 0, unlabelled, labels), [1, 2])
-    assert found.drop_attrs().identical(expected.drop_attrs())
+        result = avgk.breakdown(scores, np.where(labels < 0, unlabelled, labels), [1, 2])
+    assert result.drop_attrs().identical(expected.drop_attrs())
 
 
 def test_breakdown__refuses_groups_beyond_int64_and_another_order():
@@ -176,7 +176,7 @@ def test_breakdown__refuses_groups_beyond_int64_and_another_order():
 
 def test_breakdown__wants_names_of_the_groups_that_exist():
     groups = np.arange(6) // 3
-    found = avgk.breakdown(np.eye(6), np.arange(6), 1, groups, names=["first"], where=groups == 0)
-    assert found.name.values.tolist() == ["first"]
+    result = avgk.breakdown(np.eye(6), np.arange(6), 1, groups, names=["first"], where=groups == 0)
+    assert result.name.values.tolist() == ["first"]
     clustered = avgk.evaluate(np.eye(6), np.arange(6), 1, clusters=np.arange(6), where=groups == 0)
     assert clustered.attrs["n_clusters"] == 3

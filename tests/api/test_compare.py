@@ -39,9 +39,9 @@ def right_of(scores, labels, k, rule):
     return np.array([label >= 0 and sets[i, label] for i, label in enumerate(labels.tolist())])
 
 
-def check_pair(found, scores, labels, k, i, clusters):
+def check_pair(result, scores, labels, k, i, clusters):
     for rule in ("top", "average"):
-        one = found.sel(rule=rule, model="a", other="b").isel(k=i)
+        one = result.sel(rule=rule, model="a", other="b").isel(k=i)
         if rule == "top" and Fraction(str(k)).denominator != 1:
             assert np.isnan(one.difference)
             continue
@@ -71,39 +71,39 @@ def test_compare__equals_the_definition(engine, data):
     clusters = rng.integers(0, 3, len(first)) if data.draw(st.booleans()) else None
     lazy = {n: da.from_array(s, chunks=data.draw(strategies.chunkings(s.shape))) for n, s in scores.items()}
     with dask.config.set(ENGINES[engine]), dask.config.set(scheduler="synchronous"):
-        found = avgk.compare(lazy, labels, ks, straddle=False, clusters=clusters)
+        result = avgk.compare(lazy, labels, ks, straddle=False, clusters=clusters)
         alone = avgk.evaluate(lazy["a"], labels, ks, straddle=False, clusters=clusters)
     for i, k in enumerate(ks):
-        check_pair(found, scores, labels, k, i, clusters)
-    mine = found.sel(model="a", size=alone["size"])
+        check_pair(result, scores, labels, k, i, clusters)
+    first = result.sel(model="a", size=alone["size"])
     for name in alone:
-        assert np.array_equal(mine[name].values, alone[name].values, equal_nan=mine[name].dtype.kind == "f"), name
+        assert np.array_equal(first[name].values, alone[name].values, equal_nan=first[name].dtype.kind == "f"), name
 
 
 def test_compare__reads_each_model_once_and_has_the_variables_of_evaluate():
     scores, labels, _ = Simulation(3_000, 30).rows(0, 3_000)
-    found = avgk.compare({"a": scores, "b": scores**2, "c": scores[:, ::-1].copy()}, labels, k=range(1, 4))
-    assert found.attrs["reads"] == 1
+    result = avgk.compare({"a": scores, "b": scores**2, "c": scores[:, ::-1].copy()}, labels, k=range(1, 4))
+    assert result.attrs["reads"] == 1
     alone = avgk.evaluate(scores**2, labels, k=range(1, 4))
-    assert set(alone.data_vars) <= set(found.data_vars)
-    assert found.straddle_bound.sel(model="b").equals(alone.straddle_bound.assign_coords(model="b"))
-    assert (found.difference.sel(rule="top", model="a", other="b") == 0).all()  # squares rank as their roots do
-    assert (found.mcnemar_p.sel(rule="top", model="a", other="b") == 1).all()
-    worse = found.sel(rule="average", model="c", other="a")
+    assert set(alone.data_vars) <= set(result.data_vars)
+    assert result.straddle_bound.sel(model="b").equals(alone.straddle_bound.assign_coords(model="b"))
+    assert (result.difference.sel(rule="top", model="a", other="b") == 0).all()  # squares rank as their roots do
+    assert (result.mcnemar_p.sel(rule="top", model="a", other="b") == 1).all()
+    worse = result.sel(rule="average", model="c", other="a")
     assert (worse.difference > 5 * worse.difference_stderr).all()
     assert (worse.mcnemar_p_adjusted >= worse.mcnemar_p).all()
-    assert found.difference.equals(
-        -found.difference.transpose("rule", "other", "model", "k").rename(model="other", other="model")
+    assert result.difference.equals(
+        -result.difference.transpose("rule", "other", "model", "k").rename(model="other", other="model")
     )
 
 
 def test_compare__average_against_top_is_the_difference_of_the_rules():
     scores, labels, _ = Simulation(2_000, 20).rows(0, 2_000)
-    found = avgk.compare({"a": scores, "b": scores**3}, labels, k=[2, 2.5], straddle=False)
-    gain = found.adaptive_gain.sel(model="a")
-    same = found.sel(model="a", other="a")
+    result = avgk.compare({"a": scores, "b": scores**3}, labels, k=[2, 2.5], straddle=False)
+    gain = result.adaptive_gain.sel(model="a")
+    same = result.sel(model="a", other="a")
     assert np.allclose(same.average_against_top, -gain, equal_nan=True)
-    assert np.allclose(same.average_against_top_stderr, found.adaptive_gain_stderr.sel(model="a"), equal_nan=True)
+    assert np.allclose(same.average_against_top_stderr, result.adaptive_gain_stderr.sel(model="a"), equal_nan=True)
 
 
 @pytest.mark.parametrize("b, c", [(0, 0), (3, 9), (172, 44), (1, 0), (5, 5)])
@@ -125,8 +125,8 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
     for name, top_m, rows in (("a", None, slice(None)), ("b", 8, slice(None)), ("c", None, slice(None, None, -1))):
         with avgk.ScoreWriter(tmp_path / name, n_classes=12, top_m=top_m) as writer:
             writer.append(scores[rows], labels[rows])
-    found = avgk.compare({"a": tmp_path / "a", "b": tmp_path / "b"}, k=[1, 2], straddle=False)
-    assert (found.difference == 0).all()
+    result = avgk.compare({"a": tmp_path / "a", "b": tmp_path / "b"}, k=[1, 2], straddle=False)
+    assert (result.difference == 0).all()
     with pytest.raises(
         avgk.LabelsError, match=r"labels must be the same for all models; those of a and c differ, first at"
     ):
@@ -136,8 +136,8 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
 @pytest.mark.parametrize(
     "models, options, error, words",
     [
-        ({"a": np.eye(3)}, {}, avgk.OptionError, "models must be at least two"),
-        ([np.eye(3)], {}, avgk.OptionError, "models must be at least two"),
+        ({"a": np.eye(3)}, {}, avgk.OptionError, "models must be a mapping of at least two"),
+        ([np.eye(3)], {}, avgk.OptionError, "models must be a mapping of at least two"),
         ({1: np.eye(3), "1": np.eye(3)}, {}, avgk.OptionError, "models must have different names"),
         ({"a": np.eye(3), "b": np.eye(4)}, {}, avgk.LabelsError, "labels must fit"),
         ({"a": np.eye(3), "b": np.ones((3, 4))}, {}, avgk.ScoresError, "models must have scores of the same"),
@@ -180,19 +180,19 @@ def test_compare__can_be_shown_from_a_store_and_in_part(tmp_path):
 
 
 def test_compare__without_labelled_samples_has_no_errors():
-    found = avgk.compare({"a": np.eye(3), "b": np.eye(3)}, [-1, -1, -1], k=1, straddle=False)
-    assert math.isnan(found.difference[0, 0, 1, 0])
-    assert math.isnan(found.mcnemar_p_adjusted[0, 0, 1, 0])
+    result = avgk.compare({"a": np.eye(3), "b": np.eye(3)}, [-1, -1, -1], k=1, straddle=False)
+    assert math.isnan(result.difference[0, 0, 1, 0])
+    assert math.isnan(result.mcnemar_p_adjusted[0, 0, 1, 0])
 
 
 def test_compare__of_very_large_sets_adds_products_up_exactly():
-    from avgk_dask.api.outcome import products_of
+    from avgk_dask.statistics.error_bars import multiply_columns
 
     a, b = np.array([2**31, 3, 2**30 + 1]), np.array([1, 2**31 - 1, 5])
     wide = [[int(x) for x in column] for column in (a, b)]
     expected = tuple(tuple(sum(x * y for x, y in zip(p, q, strict=True)) for q in wide) for p in wide)
-    assert products_of([a, b]) == expected
-    assert products_of([np.arange(40_000), np.ones(40_000, bool)])[0] == (
+    assert multiply_columns([a, b]) == expected
+    assert multiply_columns([np.arange(40_000), np.ones(40_000, bool)])[0] == (
         sum(i * i for i in range(40_000)),
         sum(range(40_000)),
     )
@@ -211,7 +211,9 @@ def test_compare__refuses_models_whose_samples_or_classes_are_in_another_order(t
         avgk.ScoresError, match=r"at position 0 there is 'cat' in models\['a'\] and 'dog' in models\['b'\]"
     ):
         avgk.compare({name: tmp_path / f"{name}.zarr" for name in "ab"}, k=1)
-    assert avgk.compare({"a": frame, "b": scores}, labels, k=1).sizes["model"] == 2  # nothing is known of the second
+    assert (
+        avgk.compare({"a": frame, "b": scores}, labels, k=1).sizes["model"] == 2
+    )  # the second has no names to compare
 
 
 def test_compare__does_not_call_truncated_scores_improbable(tmp_path):
@@ -219,9 +221,9 @@ def test_compare__does_not_call_truncated_scores_improbable(tmp_path):
     scores, labels = toy.scores.values, toy.labels.values
     with avgk.ScoreWriter(tmp_path / "short.zarr", 20, top_m=15) as writer:
         writer.append(scores, labels)
-    found = avgk.compare({"whole": scores, "short": tmp_path / "short.zarr"}, labels, k=1)
-    assert found.attrs["score_kind"] == "probabilities"
-    assert "Not all scores" not in avgk.report.print_comparison(found)
+    result = avgk.compare({"whole": scores, "short": tmp_path / "short.zarr"}, labels, k=1)
+    assert result.attrs["score_kind"] == "probabilities"
+    assert "Not all scores" not in avgk.report.print_comparison(result)
 
 
 def test_comparison_headline__tells_at_which_budgets_a_model_is_clearly_best():

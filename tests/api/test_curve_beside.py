@@ -1,4 +1,4 @@
-"""The curve that comes beside a result, in the same scan: both are what ``evaluate`` gives."""
+"""The curve from the same scan as a result: both equal the results of ``evaluate``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from avgk_dask.testing.strategies import budgets, hard_labels, score_matrices
 
 
 def same_budgets(curve, expected):
-    """Whether a curve is an evaluation but for the sizes that no set of it has."""
+    """Return whether a curve equals an evaluation, except for sizes that none of its sets has."""
     return (
         curve.isel(size=slice(0, expected.sizes["size"])).identical(expected)
         and not curve.set_size_count.values[:, expected.sizes["size"] :].any()
@@ -29,9 +29,9 @@ def same_budgets(curve, expected):
 @given(data=st.data(), scores=score_matrices(), straddle=st.booleans())
 def test_curve__and_result_are_what_evaluate_gives(data, scores, straddle):
     labels = data.draw(hard_labels(scores.shape))
-    asked = data.draw(budgets(scores.shape[1]))
-    result, curve = evaluate_with_curve(scores, labels, asked, ScanOptions(straddle=straddle), most=4)
-    assert result.identical(avgk.evaluate(scores, labels, asked, straddle=straddle))
+    ks = data.draw(budgets(scores.shape[1]))
+    result, curve = evaluate_with_curve(scores, labels, ks, ScanOptions(straddle=straddle), most=4)
+    assert result.identical(avgk.evaluate(scores, labels, ks, straddle=straddle))
     whole = range(1, min(4, scores.shape[1]) + 1)
     assert same_budgets(curve, avgk.evaluate(scores, labels, whole, straddle=False))
 
@@ -47,7 +47,7 @@ def test_curve__takes_no_further_read():
 
 @pytest.mark.slow
 def test_curve__ends_where_rows_are_no_longer_held():
-    """5,000 samples of 4 bytes, and a quarter more: 25,000 bytes a budget, of which a million hold 40 beside 12 bytes a row."""
+    """5,000 samples of 4 bytes, and a quarter more: 25,000 bytes per budget; a million fits 40 and 12 bytes per row."""
     toy = simulate(5_000, 60)
     with dask.config.set({"avgk.kept-bytes": 1_060_000}):
         curve = evaluate_with_curve(toy.scores, toy.labels, [1, 2.5], ScanOptions())[1]
@@ -66,15 +66,15 @@ def test_curve__is_not_there_where_larger_budgets_are_uncertain(tmp_path):
 
 
 def test_curve__gives_way_where_memory_has_no_space_for_it(monkeypatch):
-    """With a limit that fits the budgets asked for alone, these are answered."""
+    """With a limit that fits only the requested budgets, there is no curve."""
     from avgk_dask.api import evaluate as evaluation
 
     real = evaluation.find_outcome
 
-    def find(run, budgets, *given, more=(), **options):
+    def find(run, budgets, *arguments, more=(), **options):
         if more:
             raise avgk.MemoryLimitError("no space")
-        return real(run, budgets, *given, **options)
+        return real(run, budgets, *arguments, **options)
 
     monkeypatch.setattr(evaluation, "find_outcome", find)
     toy = simulate(200, 20)

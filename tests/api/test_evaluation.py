@@ -1,4 +1,4 @@
-"""evaluate against the definitions, on hostile small matrices and any chunking."""
+"""evaluate against the definitions, on adversarial small matrices in any chunks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from avgk_dask.testing import (
     strategies,
 )
 
-#: Settings that send even a tiny matrix through every part of the engine.
+#: Settings with which even a tiny matrix goes through every part of the engine.
 ENGINES = {
     "no pilot": {},
     "pilot": {"avgk.small-scores": 0},
@@ -59,7 +59,7 @@ def check_result(result, scores, labels, ks, ties="first"):
 
 
 def n_labelled_units(labels, clusters=None):
-    """Return how many labelled samples there are, or clusters with some."""
+    """Return the number of labelled samples, or of clusters with labelled samples."""
     labelled = np.flatnonzero(np.asarray(labels) >= 0)
     return labelled.size if clusters is None else np.unique(np.asarray(clusters)[labelled]).size
 
@@ -235,7 +235,7 @@ def test_evaluate__reads_zarr_chunked_along_both_axes(engine, kind, slab_bytes, 
 @pytest.mark.parametrize("engine", ["few rows kept", "events", "one task"])
 @given(data=st.data())
 def test_evaluate__reads_files_into_memory_used_before(engine, tmp_path, data):
-    """One task reads all bands, so that all are read into the same memory, for any codec of our own reader."""
+    """One task reads all bands into the same memory, for any codec of the direct reader."""
     scores = data.draw(strategies.score_matrices(("float32", "float64", "uint8", "float16")))
     labels = draw_labels(data, data.draw(st.sampled_from(["hard", "soft"])), scores.shape)
     ks = data.draw(strategies.budgets(scores.shape[1], scores))
@@ -273,7 +273,7 @@ def test_evaluate__ranks_nan_lowest_and_never_takes_it(engine, data):
 
 @pytest.mark.parametrize("engine", ["no pilot", "counted ties"])
 def test_evaluate__has_no_negative_errors_where_probabilities_are_rounded(engine):
-    """Ten of the float nearest to 0.1 sum to more than 1."""
+    """Ten times the float nearest to 0.1 is more than 1."""
     scores = np.full((4, 10), 0.1)
     with dask.config.set(ENGINES[engine]):
         result = avgk.evaluate(scores, scores, k=[10, 9.99, 5])
@@ -282,9 +282,9 @@ def test_evaluate__has_no_negative_errors_where_probabilities_are_rounded(engine
     for name in ("average_k_error", "average_k_error_lowest", "average_k_error_highest", "average_k_error_expected"):
         assert result[name].values[0] == 0
         assert not np.signbit(result[name].values).any()
-    for found in (result, curve):
-        assert found.top_k_error.sel(k=10) == 0
-        assert not np.signbit(found.top_k_error.values).any()
+    for actual in (result, curve):
+        assert actual.top_k_error.sel(k=10) == 0
+        assert not np.signbit(actual.top_k_error.values).any()
     assert not np.signbit(result.adaptive_gain.values[0])
     assert float(curve.mean_top_k_error) == pytest.approx(0.45)
     assert float(curve.mean_average_k_error) >= 0
@@ -292,8 +292,8 @@ def test_evaluate__has_no_negative_errors_where_probabilities_are_rounded(engine
 
 def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounded():
     eta = np.full((4, 10), 0.1)
-    found = avgk.risk(eta, eta, 0.05, cost=0)
-    assert (float(found.error), float(found.risk)) == (0, 0)
+    risks = avgk.risk(eta, eta, 0.05, cost=0)
+    assert (float(risks.error), float(risks.risk)) == (0, 0)
     best = avgk.best_threshold(eta, eta, cost=0)
     assert (best.error, best.risk) == (0, 0)
     regret = avgk.regret(np.ones((4, 10), bool), eta)
@@ -310,7 +310,7 @@ def test_risk_and_regret__have_no_negative_errors_where_probabilities_are_rounde
 @pytest.mark.parametrize("engine", [*ENGINES.values(), ENGINES["counted ties, no pilot"] | ENGINES["tiles and tree"]],
                          ids=[*ENGINES, "counted ties in tiles"])  # fmt: skip
 def test_evaluate__at_every_budget_there_is(engine, dtype):
-    """All B from 0 to N C, past the last number where some are NaN; k = C / 2 is among them, with straddles of both orders."""
+    """All B from 0 to N C, beyond the number of scores that are not NaN; k = C / 2 is included, with strengths of both orders."""
     rng = np.random.default_rng(5)
     for n_samples, levels in ((1, 3), (6, 3), (6, 1000)):
         scores = (rng.integers(0, levels, (n_samples, 4)) + 1000 * rng.integers(0, 2, (n_samples, 1))).astype(dtype)

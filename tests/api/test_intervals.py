@@ -1,4 +1,4 @@
-"""Intervals of two standard errors: how often they hold what they are of, over many simulated data sets."""
+"""Intervals of two standard errors: how often they contain the true value, over many simulated data sets."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class Draw:
 
 
 def truth(draw: Draw):
-    """Return the values of very many samples, at the thresholds of all of them."""
+    """Return the values for a very large number of samples, at their own thresholds."""
     scores, labels, _ = draw(400_000 // draw.cluster_size, np.random.default_rng(10**6))
     with dask.config.set({"avgk.kept-bytes": 1 << 30}):
         return avgk.compare(scores, labels, KS, straddle=False)
 
 
 def covered(draw: Draw, n_sets: int, n_clusters: int):
-    """Return how often the intervals of each quantity hold the truth."""
+    """Return the share of intervals of each quantity that contain the true value."""
     expected, hits = truth(draw), {}
     for seed in range(n_sets):
         scores, labels, clusters = draw(n_clusters, np.random.default_rng(seed))
-        mine = clusters if draw.cluster_size > 1 else None
+        codes = clusters if draw.cluster_size > 1 else None
         with dask.config.set(scheduler="synchronous"):
-            found = avgk.compare(scores, labels, KS, straddle=False, clusters=mine)
+            result = avgk.compare(scores, labels, KS, straddle=False, clusters=codes)
         pair = {"model": "a", "other": "b"}
         for name in (*NAMES, "difference", "average_against_top"):
             where = pair if name in ("difference", "average_against_top") else {"model": "a"}
-            got, true, stderr = found[name].sel(where), expected[name].sel(where), found[f"{name}_stderr"].sel(where)
+            got, true, stderr = result[name].sel(where), expected[name].sel(where), result[f"{name}_stderr"].sel(where)
             inside = (np.abs(got - true) <= 1.959964 * stderr).where(~np.isnan(got))
             hits[name] = hits.get(name, 0) + inside.values
     return {name: np.asarray(count) / n_sets for name, count in hits.items()}
@@ -57,9 +57,9 @@ def covered(draw: Draw, n_sets: int, n_clusters: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster_size, n_clusters", [(1, 800), (5, 400)])
 def test_intervals__cover_the_truth_95_times_in_100(cluster_size, n_clusters):
-    """Of 2,000 sets: chance alone moves a coverage of 95 % by half a point, and the most of a dozen by somewhat more."""
-    found = covered(Draw(cluster_size), 2_000, n_clusters)
-    for name, shares in found.items():
+    """With 2,000 data sets, the standard error of a coverage of 95 % is half a point; the largest of a dozen deviates more."""
+    result = covered(Draw(cluster_size), 2_000, n_clusters)
+    for name, shares in result.items():
         print(name, np.round(shares, 4).tolist())
         some = shares[~np.isnan(shares)]
         assert some.size

@@ -1,4 +1,4 @@
-"""Missing values: a missing class number means unlabelled; of scores, soft labels and sets none may be missing."""
+"""Missing values: a missing class number means unlabelled; scores, soft labels and sets must not have missing values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOLES[7, 2] = True
 
 
 def hidden(values, mask, chunks, meta=None):
-    """Give a Dask array whose metadata do not tell that its blocks are masked."""
+    """Return a Dask array whose metadata do not show that its blocks are masked."""
     meta = np.empty((0,) * values.ndim, values.dtype) if meta is None else meta
     both = da.from_array(np.stack([values, mask]), chunks=(2, *chunks))
     chunks = both.chunks[1:]
@@ -35,7 +35,7 @@ def hidden(values, mask, chunks, meta=None):
 
 
 def partly_masked(values, mask, chunks):
-    """Give a Dask array of which only the first block is masked."""
+    """Return a Dask array whose first block only is masked."""
     n = chunks[0]
     first = hidden(values[:n], mask[:n], chunks)
     return da.concatenate([first, da.from_array(np.where(mask, -1, values)[n:], chunks=chunks)])
@@ -100,8 +100,8 @@ LABELLED = {
 }
 
 
-def same(found, expected):
-    return found.identical(expected) if hasattr(expected, "identical") else found == expected
+def same(result, expected):
+    return result.identical(expected) if hasattr(expected, "identical") else result == expected
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def expected():
     return {name: use(SCORES, FILLED) for name, use in LABELLED.items()}
 
 
-#: Each kind takes all functions: the ordinary run has every third.
+#: Each kind is tested with all functions; the default tier runs every third.
 SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(HARD)]
 
 
@@ -140,8 +140,8 @@ def test_missing_labels__are_stored_as_unlabelled(tmp_path, kind, top_m):
 def test_missing_labels__are_unlabelled_for_truncated_stores(tmp_path, kind):
     with avgk.ScoreWriter(tmp_path / "a.zarr", C, top_m=4) as writer:
         writer.append(SCORES)
-    found = avgk.evaluate(tmp_path / "a.zarr", HARD[kind](), 1, straddle=False)
-    assert found.drop_attrs().identical(avgk.evaluate(tmp_path / "a.zarr", FILLED, 1, straddle=False).drop_attrs())
+    result = avgk.evaluate(tmp_path / "a.zarr", HARD[kind](), 1, straddle=False)
+    assert result.drop_attrs().identical(avgk.evaluate(tmp_path / "a.zarr", FILLED, 1, straddle=False).drop_attrs())
 
 
 def test_missing_labels__beside_scores_in_a_dataset_are_unlabelled(expected):
@@ -269,12 +269,12 @@ def test_masked_sets__are_refused(kind):
 @pytest.mark.sample(13)
 @pytest.mark.parametrize("kind", [*MATRICES, *FRAMES])
 def test_masked_batches__are_refused(tmp_path, kind):
-    given = (MATRICES | FRAMES)[kind](SCORES, HOLES)
+    masked = (MATRICES | FRAMES)[kind](SCORES, HOLES)
     with avgk.ScoreWriter(tmp_path / "a.zarr", C) as writer:
         with pytest.raises(avgk.ScoresError, match=r"scores must not be (masked|missing)"):
-            writer.append(given, LABELS)
+            writer.append(masked, LABELS)
         with pytest.raises(avgk.LabelsError, match=r"labels must not be (masked|missing)"):
-            writer.append(SCORES, given)
+            writer.append(SCORES, masked)
         writer.append(SCORES, LABELS)
 
 

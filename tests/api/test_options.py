@@ -15,7 +15,7 @@ LABELS = np.array([0, 1, 2, 1])
 LOGITS = np.log(SCORES)
 PREDICTOR = conformal.calibrate(SCORES, LABELS, 0.5, progress=False)
 
-#: A call of every public function that has options, which the options under test are added to.
+#: A call of every public function that has options; tests add the option under test.
 CALLS = {
     avgk.adaptive_gain: (SCORES, 1),
     avgk.average_k_sets: (SCORES, 1),
@@ -57,7 +57,7 @@ CALLS = {
     losses.nll: (SCORES, LABELS),
     losses.one_versus_all: (SCORES, LABELS),
 }
-#: Arguments that a call needs by name.
+#: Required keyword arguments of a call.
 NEEDED = {
     avgk.best_threshold: {"cost": 0.1},
     avgk.compile_kernels: {"dtypes": []},
@@ -70,7 +70,7 @@ SEVERAL = np.array([True, False])
 FLAGS = [SEVERAL, "yes", 2, 0.5]
 WORDS = [np.array(["raise", "first"]), "never", 1, ["raise"]]
 COUNTS = [0, -1, 1.5, True, "3", SEVERAL]
-#: Values that no function takes for an option of that name.
+#: Values that no function accepts for an option of that name.
 BAD = {
     "append": [*FLAGS, None],
     "bins": COUNTS,
@@ -89,7 +89,7 @@ BAD = {
     "ties": [*WORDS, None],
     "where": [1.5, np.array([1, 0, 1, 0]), "nowhere.npy", [True]],
 }
-#: What a user calls: functions, and those of the submodules.
+#: The public functions, including those of the submodules.
 PUBLIC = [
     getattr(home, name)
     for home in (avgk, calibration, conformal, losses)

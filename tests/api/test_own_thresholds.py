@@ -1,4 +1,4 @@
-"""Breakdowns with a threshold for each group: against the definition, in as many reads as for one group, and what is refused."""
+"""Breakdowns with a threshold for each group: against the definition, in as many reads as for one group; and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import avgk_dask as avgk
 from avgk_dask.statistics import group_scan
 from avgk_dask.testing import CountingStore, Simulation, oracle_breakdown, oracle_threshold, strategies
 
-#: All keys held, few of them, none: then cells are counted, as many as usual or very few.
+#: Settings that retain all keys, a few, or none, so that cells are counted: the default number or very few.
 ENGINES = {
     "keys": ({"avgk.small-scores": 0}, 1 << 20),
     "few keys": ({"avgk.small-scores": 0, "avgk.kept-bytes": 64}, 1 << 20),
@@ -26,17 +26,17 @@ ENGINES = {
 }
 
 
-def check(found, scores, labels, groups, ks, kept):
-    """Compare each group with the breakdown of its samples alone, by definition."""
-    for group in found.group.values.tolist():
-        mine, one = kept & (groups == group), found.sel(group=group)
-        assert one.n_samples == mine.sum()
-        for i, k in enumerate(ks if mine.any() else ()):
-            expected = oracle_breakdown(scores[mine], labels[mine], k, groups[mine])[group]
+def check(result, scores, labels, groups, ks, kept):
+    """Compare each group with the definition applied to its samples alone."""
+    for group in result.group.values.tolist():
+        members, one = kept & (groups == group), result.sel(group=group)
+        assert one.n_samples == members.sum()
+        for i, k in enumerate(ks if members.any() else ()):
+            expected = oracle_breakdown(scores[members], labels[members], k, groups[members])[group]
             for name in ("n_labelled", "average_k_error", "top_k_error", "average_set_size"):
                 got = float(one[name] if one[name].ndim == 0 else one[name][i])
                 assert got == expected[name] or (math.isnan(got) and math.isnan(expected[name])), (group, k, name)
-            assert float(one.group_threshold[i]) == float(oracle_threshold(scores[mine], k)[0])
+            assert float(one.group_threshold[i]) == float(oracle_threshold(scores[members], k)[0])
 
 
 @pytest.mark.sample(2)
@@ -65,7 +65,7 @@ def test_own_thresholds__equal_the_definition(engine, data, monkeypatch):
 
 
 def stored(scores, labels, chunks):
-    """Store scores and labels behind a counter; give the counter and the group opened through it."""
+    """Store scores and labels in a store that counts reads; return the counter and the group opened through it."""
     store = CountingStore(MemoryStore())
     group = zarr.create_group(store)
     group.create_array("scores", data=scores, chunks=chunks, config={"write_empty_chunks": True})
@@ -76,8 +76,10 @@ def stored(scores, labels, chunks):
 
 def by_hand(scores, labels, k, n):
     """Return the thresholds of classes, by sorting."""
-    mine = [np.sort(scores[labels == g], axis=None)[::-1].astype(float) for g in range(n)]
-    return [one[min(int((labels == g).sum() * k), one.size - 1)] if one.size else np.nan for g, one in enumerate(mine)]
+    columns = [np.sort(scores[labels == g], axis=None)[::-1].astype(float) for g in range(n)]
+    return [
+        one[min(int((labels == g).sum() * k), one.size - 1)] if one.size else np.nan for g, one in enumerate(columns)
+    ]
 
 
 @pytest.mark.sample(1)
@@ -85,16 +87,16 @@ def by_hand(scores, labels, k, n):
 @pytest.mark.parametrize("dtype, levels", [("float32", None), ("uint8", None), ("float16", None), ("float32", 30)])
 def test_own_thresholds__of_many_classes_read_each_chunk_once_and_a_small_pilot(dtype, levels, in_order):
     scores, labels, _ = Simulation(6_000, 200, dtype=dtype, levels=levels).rows(0, 6_000)
-    if in_order:  # each band has few of the classes
+    if in_order:  # each band contains few classes
         order = np.argsort(labels, kind="stable")
         scores, labels = scores[order], labels[order]
     store, group = stored(scores, labels, (100, 100))
-    found = avgk.breakdown(group, k=[1, 3], thresholds="own")
+    result = avgk.breakdown(group, k=[1, 3], thresholds="own")
     reads = store.chunk_reads()
-    assert found.attrs["reads"] == 1
+    assert result.attrs["reads"] == 1
     assert len(reads) == 120
     assert sum(reads.values()) - 120 <= 12
-    assert np.array_equal(found.group_threshold[1], by_hand(scores, labels, 3, 200), equal_nan=True)
+    assert np.array_equal(result.group_threshold[1], by_hand(scores, labels, 3, 200), equal_nan=True)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1_000])
@@ -104,9 +106,9 @@ def test_own_thresholds__that_end_inside_a_row_of_ties_are_settled_together(kept
     for tied in (scores, np.ones_like(scores)):
         expected = avgk.breakdown(tied, labels, [0.6, 1, 150.5], thresholds="own")
         with dask.config.set({"avgk.kept-bytes": kept_bytes, "avgk.max-events": 0, "avgk.least-events": 0}):
-            found = avgk.breakdown(tied, labels, [0.6, 1, 150.5], thresholds="own")
-        assert found.drop_attrs().identical(expected.drop_attrs())
-        assert found.attrs["reads"] <= 4  # keys, samples, rows
+            result = avgk.breakdown(tied, labels, [0.6, 1, 150.5], thresholds="own")
+        assert result.drop_attrs().identical(expected.drop_attrs())
+        assert result.attrs["reads"] <= 4  # keys, samples, rows
 
 
 @pytest.mark.sample(1)
@@ -116,20 +118,20 @@ def test_own_thresholds__that_do_not_fit_are_read_at_most_twice_more(dtype, leve
     store, group = stored(scores, labels, (100, 100))
     expected = avgk.breakdown(scores, labels, [1, 3], thresholds="own")
     with dask.config.set({"avgk.kept-bytes": 160_000}):  # ten thousand keys at 16 bytes
-        found = avgk.breakdown(group, k=[1, 3], thresholds="own")
-    assert 2 <= found.attrs["reads"] <= 3
+        result = avgk.breakdown(group, k=[1, 3], thresholds="own")
+    assert 2 <= result.attrs["reads"] <= 3
     assert max(store.chunk_reads().values()) <= 4
-    assert found.drop_attrs().identical(expected.drop_attrs())
+    assert result.drop_attrs().identical(expected.drop_attrs())
 
 
 def test_own_thresholds__far_below_all_others_take_one_more_read():
     scores, labels, _ = Simulation(6_000, 100).rows(0, 6_000)
     scores[labels % 10 == 0] *= 1e-6
     store, group = stored(scores, labels, (100, 100))
-    found = avgk.breakdown(group, k=3, thresholds="own")
-    assert found.attrs["reads"] == 2
+    result = avgk.breakdown(group, k=3, thresholds="own")
+    assert result.attrs["reads"] == 2
     assert max(store.chunk_reads().values()) <= 3
-    assert np.array_equal(found.group_threshold[0], by_hand(scores, labels, 3, 100), equal_nan=True)
+    assert np.array_equal(result.group_threshold[0], by_hand(scores, labels, 3, 100), equal_nan=True)
 
 
 def test_own_thresholds__of_more_groups_than_fit_come_some_at_a_time(monkeypatch):
@@ -137,9 +139,9 @@ def test_own_thresholds__of_more_groups_than_fit_come_some_at_a_time(monkeypatch
     expected = avgk.breakdown(scores, labels, [1, 2.5], thresholds="own")
     monkeypatch.setattr("avgk_dask.statistics.thresholds.MOST_GROUPS", 40)
     with dask.config.set({"avgk.kept-bytes": 20_000, "avgk.small-scores": 0}):
-        found = avgk.breakdown(da.from_array(scores, chunks=(500, 30)), labels, [1, 2.5], thresholds="own")
-    assert 3 <= found.attrs["reads"] <= 9  # 40 + 40 + 20 groups
-    assert found.drop_attrs().identical(expected.drop_attrs())
+        result = avgk.breakdown(da.from_array(scores, chunks=(500, 30)), labels, [1, 2.5], thresholds="own")
+    assert 3 <= result.attrs["reads"] <= 9  # 40 + 40 + 20 groups
+    assert result.drop_attrs().identical(expected.drop_attrs())
 
 
 def test_own_thresholds__of_a_truncated_store_are_those_of_the_whole(tmp_path):
@@ -159,7 +161,7 @@ def test_own_thresholds__that_discarded_scores_could_change_are_refused(tmp_path
     scores = np.array([[0.5, 0.3, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1], [0.7, 0.2, 0.1, 0.0]])
     with avgk.ScoreWriter(tmp_path / "cut.zarr", n_classes=4, top_m=2) as writer:
         writer.append(scores, np.array([0, 1, 0]))
-    # Of the first group, two scores are above 0.3, the highest one that may have been discarded.
+    # In the first group, two scores are above 0.3, the highest score that may have been discarded.
     groups = np.array([4, 4, 8])
     certain = avgk.breakdown(tmp_path / "cut.zarr", None, 0.5, groups, thresholds="own")
     assert certain.group_threshold.values.tolist() == [[0.4, 0.7]]
@@ -172,24 +174,24 @@ def test_own_thresholds__that_discarded_scores_could_change_are_refused(tmp_path
 def test_own_thresholds__are_kept_in_a_checkpoint(tmp_path):
     scores, labels, _ = Simulation(6_000, 100).rows(0, 6_000)
     store, group = stored(scores, labels, (100, 100))
-    found = [
+    result = [
         avgk.breakdown(group, k=[1, 3], thresholds="own", checkpoint=tmp_path / "kept")
         for _ in range(2)
         if not store.reads.clear()
     ]
     assert not store.chunk_reads()
-    assert found[1].identical(found[0].assign_attrs(reads=0))
+    assert result[1].identical(result[0].assign_attrs(reads=0))
     with pytest.raises(avgk.OptionError, match="checkpoint must be of the same request"):
         avgk.breakdown(group, k=[1, 3], checkpoint=tmp_path / "kept")
 
 
 def test_own_thresholds__leave_nan_below_all_numbers():
     scores = np.array([[0.5, np.nan, 0.1], [np.nan, np.nan, 0.2], [0.7, 0.2, np.nan]])
-    found = avgk.breakdown(scores, [0, 0, 0], [1, 2], np.array([1, 1, 2]), thresholds="own", nan_policy="lowest")
-    assert found.group_threshold.values[0].tolist() == [0.1, 0.2]
-    assert np.isnan(found.group_threshold.values[1]).all()
-    assert found.average_set_size.values.tolist() == [[1, 1], [1.5, 2]]
-    assert found.average_k_error.values.tolist() == [[0.5, 0], [0.5, 0]]
+    result = avgk.breakdown(scores, [0, 0, 0], [1, 2], np.array([1, 1, 2]), thresholds="own", nan_policy="lowest")
+    assert result.group_threshold.values[0].tolist() == [0.1, 0.2]
+    assert np.isnan(result.group_threshold.values[1]).all()
+    assert result.average_set_size.values.tolist() == [[1, 1], [1.5, 2]]
+    assert result.average_k_error.values.tolist() == [[0.5, 0], [0.5, 0]]
     with pytest.raises(
         avgk.ScoresError, match="scores must not hold NaN; got 4 of them, the first at sample 0, class 1"
     ):
@@ -215,6 +217,6 @@ def test_own_thresholds__of_scores_that_change_between_reads_are_refused():
 
 def test_own_thresholds__of_64_bit_integers_are_not_rounded():
     scores = np.array([[2**53 + 1, 2**53 + 3, 5], [2**53 + 5, 7, 1]], np.int64)
-    found = avgk.breakdown(scores, [0, 1], k=1, by=[0, 1], thresholds="own").group_threshold
-    assert found.dtype == np.int64
-    assert found.values.tolist() == [[2**53 + 1, 7]]
+    result = avgk.breakdown(scores, [0, 1], k=1, by=[0, 1], thresholds="own").group_threshold
+    assert result.dtype == np.int64
+    assert result.values.tolist() == [[2**53 + 1, 7]]

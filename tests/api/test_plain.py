@@ -1,4 +1,4 @@
-"""Small matrices are worked on without compiled kernels: the same results, to the bit, and no numba in the process."""
+"""Small matrices use no compiled kernels: the same results, to the bit, and no numba in the process."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ def cases(draw):
     dtype = np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
     raw = np.round(rng.dirichlet(np.full(c, 0.5), n), draw(st.integers(1, 4)))
     scores = (raw * 100).astype(dtype) if dtype.kind in "iu" else raw.astype(dtype)
-    given = scores
+    array = scores
     if draw(st.booleans()):
-        given = da.from_array(scores, chunks=(draw(st.integers(1, n)), draw(st.integers(1, c))), asarray=False)
+        array = da.from_array(scores, chunks=(draw(st.integers(1, n)), draw(st.integers(1, c))), asarray=False)
     labels = rng.integers(-1, c, n)
     labels[0] = 0
-    return given, scores, labels, draw(st.sampled_from(WAYS))
+    return array, scores, labels, draw(st.sampled_from(WAYS))
 
 
-def bits_of(found):
-    """Return all of a result, as text that shows every bit."""
-    if isinstance(found, xr.Dataset):
-        return {str(name): bits_of(value.values) for name, value in sorted(found.variables.items())}
-    if isinstance(found, xr.DataArray | da.Array):
-        return bits_of(np.asarray(found))
-    if isinstance(found, np.ndarray) and found.dtype != object:
-        return str(found.dtype), found.shape, np.ascontiguousarray(found).tobytes().hex()
-    return repr(found)
+def bits_of(result):
+    """Return a result as text that shows every bit."""
+    if isinstance(result, xr.Dataset):
+        return {str(name): bits_of(value.values) for name, value in sorted(result.variables.items())}
+    if isinstance(result, xr.DataArray | da.Array):
+        return bits_of(np.asarray(result))
+    if isinstance(result, np.ndarray) and result.dtype != object:
+        return str(result.dtype), result.shape, np.ascontiguousarray(result).tobytes().hex()
+    return repr(result)
 
 
 def assert_same_bits(call, way):
-    found = []
+    result = []
     for side in (PLAIN, COMPILED):
         with dask.config.set({**way, **side, "scheduler": "synchronous"}), warnings.catch_warnings():
             warnings.simplefilter("ignore", avgk.ResultWarning)
             try:
-                found.append(bits_of(call()))
+                result.append(bits_of(call()))
             except avgk.AvgkError as error:
-                found.append(repr(error))
-    assert found[0] == found[1]
+                result.append(repr(error))
+    assert result[0] == result[1]
 
 
 def evaluated(scores, labels, n):
@@ -78,25 +78,25 @@ def evaluated(scores, labels, n):
 
 
 CALLS = {
-    "evaluate": lambda given, scores, labels: avgk.evaluate(given, labels, [1, 1.5, 2]),
-    "evaluate, spread ties": lambda given, scores, labels: avgk.evaluate(given, labels, [0.3, 2], ties="spread"),
-    "evaluate, soft labels": lambda given, scores, labels: avgk.evaluate(
-        given, np.eye(scores.shape[1])[labels], [1, 2]
+    "evaluate": lambda array, scores, labels: avgk.evaluate(array, labels, [1, 1.5, 2]),
+    "evaluate, spread ties": lambda array, scores, labels: avgk.evaluate(array, labels, [0.3, 2], ties="spread"),
+    "evaluate, soft labels": lambda array, scores, labels: avgk.evaluate(
+        array, np.eye(scores.shape[1])[labels], [1, 2]
     ),
-    "threshold": lambda given, scores, labels: avgk.threshold(given, [0.5, 1, 2]),
-    "breakdown": lambda given, scores, labels: avgk.breakdown(given, labels, [1, 1.5]),
-    "error_curve": lambda given, scores, labels: avgk.error_curve(given, labels),
-    "average_k_sets": lambda given, scores, labels: avgk.average_k_sets(given, 1.5),
-    "top_k_sets": lambda given, scores, labels: avgk.top_k_sets(given, 2),
-    "smallest_k": lambda given, scores, labels: avgk.smallest_k(given, labels, max_error=0.3),
-    "best_threshold": lambda given, scores, labels: avgk.best_threshold(given, labels, cost=0.05),
-    "compare": lambda given, scores, labels: avgk.compare({"a": given, "b": scores[:, ::-1]}, labels, [1, 2]),
-    "lac": lambda given, scores, labels: avgk.conformal.calibrate(given, labels, 0.2).evaluate(scores, labels),
-    "aps": lambda given, scores, labels: avgk.conformal.calibrate(given, labels, 0.2, "aps").evaluate(scores, labels),
-    "softmax": lambda given, scores, labels: avgk.evaluate(avgk.softmax(given, temperature=0.7), labels, [1, 2]),
-    "sigmoid": lambda given, scores, labels: avgk.evaluate(avgk.sigmoid(given), labels, [1, 2]),
-    "temperature": lambda given, scores, labels: avgk.calibration.TemperatureScaling().fit(given, labels),
-    "Evaluator": lambda given, scores, labels: evaluated(scores, labels, 7),
+    "threshold": lambda array, scores, labels: avgk.threshold(array, [0.5, 1, 2]),
+    "breakdown": lambda array, scores, labels: avgk.breakdown(array, labels, [1, 1.5]),
+    "error_curve": lambda array, scores, labels: avgk.error_curve(array, labels),
+    "average_k_sets": lambda array, scores, labels: avgk.average_k_sets(array, 1.5),
+    "top_k_sets": lambda array, scores, labels: avgk.top_k_sets(array, 2),
+    "smallest_k": lambda array, scores, labels: avgk.smallest_k(array, labels, max_error=0.3),
+    "best_threshold": lambda array, scores, labels: avgk.best_threshold(array, labels, cost=0.05),
+    "compare": lambda array, scores, labels: avgk.compare({"a": array, "b": scores[:, ::-1]}, labels, [1, 2]),
+    "lac": lambda array, scores, labels: avgk.conformal.calibrate(array, labels, 0.2).evaluate(scores, labels),
+    "aps": lambda array, scores, labels: avgk.conformal.calibrate(array, labels, 0.2, "aps").evaluate(scores, labels),
+    "softmax": lambda array, scores, labels: avgk.evaluate(avgk.softmax(array, temperature=0.7), labels, [1, 2]),
+    "sigmoid": lambda array, scores, labels: avgk.evaluate(avgk.sigmoid(array), labels, [1, 2]),
+    "temperature": lambda array, scores, labels: avgk.calibration.TemperatureScaling().fit(array, labels),
+    "Evaluator": lambda array, scores, labels: evaluated(scores, labels, 7),
 }
 
 
@@ -104,8 +104,8 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 @given(case=cases())
 def test_results__are_the_same_without_compiled_kernels(name, case):
-    given, scores, labels, way = case
-    assert_same_bits(lambda: CALLS[name](given, scores, labels), way)
+    array, scores, labels, way = case
+    assert_same_bits(lambda: CALLS[name](array, scores, labels), way)
 
 
 @pytest.mark.parametrize("shape", [(20_000, 2), (3, 10_000), (300, 100)])
@@ -137,7 +137,7 @@ LOADED = "print(sorted({'numba', 'llvmlite', 'distributed', 'matplotlib', 'pyarr
 
 
 def fresh(*arguments, **environment):
-    """Return what a fresh process prints, with the settings as they are by default."""
+    """Return the output of a fresh process with the default settings."""
     kept = {name: value for name, value in os.environ.items() if name != "DASK_AVGK__PLAIN_SCORES"}
     done = subprocess.run(arguments, check=True, capture_output=True, text=True, env={**kept, **environment})
     return done.stdout
@@ -160,6 +160,6 @@ def test_avgk_evaluate__needs_no_numba_for_a_small_store(tmp_path):
     with avgk.ScoreWriter(path, 10) as writer:
         writer.append(rng.random((1000, 10), dtype=np.float32), rng.integers(0, 10, 1000))
     code = f"import sys\nfrom avgk_dask.cli.main import main\ntry:\n    main(['evaluate', {path!r}, '--json'])\nexcept SystemExit:\n    pass\nprint()\n"
-    *told, loaded = fresh(sys.executable, "-c", code + LOADED).strip().splitlines()
+    *lines, loaded = fresh(sys.executable, "-c", code + LOADED).strip().splitlines()
     assert loaded == "[]"
-    assert json.loads("".join(told))
+    assert json.loads("".join(lines))

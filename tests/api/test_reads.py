@@ -1,4 +1,4 @@
-"""A read of the store is the unit of cost: how often each chunk is read, on kind and on hostile data."""
+"""A read of the store is the unit of cost: the number of reads of each chunk, on typical and adversarial data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from avgk_dask.testing import CountingStore, Simulation
 
 
 def counted(scores, labels, chunks):
-    """Store scores and labels behind a counter; give the counter and the group opened through it."""
+    """Store scores and labels in a store that counts reads; return the counter and the group opened through it."""
     store = CountingStore(MemoryStore())
     group = zarr.create_group(store)
     group.create_array("scores", data=scores, chunks=chunks, config={"write_empty_chunks": True})
@@ -59,8 +59,8 @@ def test_evaluate__finds_the_extremes_of_soft_ties_in_two_more_reads():
     store, group = counted(scores, None, (100, 50))
     with dask.config.set({"avgk.max-events": 2000, "avgk.least-events": 20}):
         result = avgk.evaluate(group["scores"], eta)
-    assert result.attrs["reads"] <= 4  # two for the thresholds with so few events kept, two for the extremes
-    assert max(store.chunk_reads().values()) <= 6  # with the pilot, and where a cut falls
+    assert result.attrs["reads"] <= 4  # two for the thresholds with this limit of events, two for the extremes
+    assert max(store.chunk_reads().values()) <= 6  # including the pilot, and a second read of the band of a cut
     expected = in_memory(scores, eta)
     assert result.drop_attrs().identical(expected)
     assert (expected.average_k_error_highest > expected.average_k_error_lowest).any()
@@ -136,9 +136,9 @@ def test_evaluate__is_exact_on_hostile_data_with_three_reads_at_most(make, dtype
 @pytest.mark.parametrize("kept_bytes", [0, 2_500_000])
 @pytest.mark.parametrize("make", HOSTILE)
 def test_evaluate__reads_three_times_at_most_when_little_can_be_kept(make, kept_bytes):
-    """The share of events a band may keep here is that of a store of 3,200,000 x 1,000 scores.
+    """A band may retain the same share of events as for a store of 3,200,000 x 1,000 scores.
 
-    As many again are for the windows of label shares, which of so few samples are large: 1,170 to 5,400 scores a budget.
+    The windows of label shares need 35,000 more: for this number of samples, 1,170 to 5,400 scores per budget.
     """
     scores, labels = make(np.random.default_rng(1), 40_000, 50)
     store, group = counted(scores.astype("f4"), labels, (400, 50))

@@ -46,8 +46,8 @@ def test_evaluate__equals_independent_results(data, name, engine):
                 assert abs(float(result[ours][i]) - values[theirs]) <= limit, (k, ours)
         assert int(result.n_above[i]) + int(result.n_kept[i]) == int(len(scores) * float(k))
     for k, sizes in expected["set_size"].items():
-        found = np.trim_zeros(result.set_size_count.sel(k=float(k)).values, "b").tolist()
-        assert found == np.trim_zeros(np.array(sizes), "b").tolist(), k
+        actual = np.trim_zeros(result.set_size_count.sel(k=float(k)).values, "b").tolist()
+        assert actual == np.trim_zeros(np.array(sizes), "b").tolist(), k
 
 
 @pytest.mark.parametrize("name", SETS)

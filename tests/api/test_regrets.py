@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32)
 
 
 def probabilities(rng, shape):
-    """Probabilities of any kind: tied fractions, or doubles that have no short form."""
+    """Probabilities: tied fractions, or doubles with all their digits."""
     if rng.random() < 0.5:
         counts = rng.multinomial(int(rng.integers(1, 9)), rng.dirichlet(np.full(shape[1], 0.5)), shape[0])
         return counts / counts.sum(1, keepdims=True)
@@ -54,12 +54,12 @@ def test_regret__of_any_sets_is_the_same_to_the_last_bit_in_both_forms(seed):
     eta = probabilities(rng, draw_shape(rng))
     sets = rng.random(eta.shape) < rng.random()
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.regret(da.from_array(sets, chunks=(3, 4)), da.from_array(eta, chunks=(5, 3)))
+        regrets = avgk.regret(da.from_array(sets, chunks=(3, 4)), da.from_array(eta, chunks=(5, 3)))
     best = sorted(map(Fraction, eta.reshape(-1).tolist()), reverse=True)[: int(sets.sum())]
     exact = sum(best, Fraction(0)) / len(eta) - weight(eta, sets)
-    assert float(found.regret) == float(found.regret_symmetric) == float(exact)
-    assert float(found.set_error) == float(max(1 - weight(eta, sets), 0))
-    assert float(found.regret) >= 0
+    assert float(regrets.regret) == float(regrets.regret_symmetric) == float(exact)
+    assert float(regrets.set_error) == float(max(1 - weight(eta, sets), 0))
+    assert float(regrets.regret) >= 0
 
 
 @given(seeds)
@@ -70,24 +70,24 @@ def test_theorem__the_regret_of_both_plug_in_rules_is_at_most_the_distance(seed)
     if rng.random() < 0.5:
         estimate = (0.9 * eta + 0.1 * estimate).astype(rng.choice(["float32", "float64", "float16"]))
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.plug_in_regret(estimate, eta, [*range(1, shape[1] + 1), 0.5, "1.7"])
+        result = avgk.plug_in_regret(estimate, eta, [*range(1, shape[1] + 1), 0.5, "1.7"])
         scored = avgk.evaluate(estimate, eta, 1)
     distance = sum(abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(eta.flat, estimate.flat, strict=True))
-    assert float(found.plug_in_bound) == float(scored.plug_in_bound) == float(distance / len(eta))
+    assert float(result.plug_in_bound) == float(scored.plug_in_bound) == float(distance / len(eta))
     for name in ("top_k_regret", "average_k_regret"):
-        regrets = found[name].values[~np.isnan(found[name].values)]
+        regrets = result[name].values[~np.isnan(result[name].values)]
         assert (regrets >= 0).all()
-        assert (regrets <= float(found.plug_in_bound)).all()
+        assert (regrets <= float(result.plug_in_bound)).all()
 
 
 def test_plug_in_regret__is_zero_for_eta_itself_and_reads_stores(tmp_path):
     spec = Simulation(500, 9, dtype="float64")
     simulate_store(tmp_path / "s.zarr", spec, chunks=(90, 4))
     eta = spec.rows(0, 500)[2]
-    found = avgk.plug_in_regret(tmp_path / "s.zarr", eta, [1, 2, 3])
-    assert (found.top_k_regret == 0).all()
-    assert (found.average_k_regret == 0).all()
-    assert float(found.plug_in_bound) == 0
+    regrets = avgk.plug_in_regret(tmp_path / "s.zarr", eta, [1, 2, 3])
+    assert (regrets.top_k_regret == 0).all()
+    assert (regrets.average_k_regret == 0).all()
+    assert float(regrets.plug_in_bound) == 0
     stored = avgk.adaptive_gain(tmp_path / "s.zarr", [1, 2, 3])
     assert stored.drop_attrs().identical(avgk.adaptive_gain(eta, [1, 2, 3]).drop_attrs())
 

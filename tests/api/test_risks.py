@@ -55,11 +55,11 @@ thresholds = st.lists(
 @given(data=st.data())
 def test_average_set_size_at__counts_the_scores_above(data):
     scores = data.draw(strategies.score_matrices())
-    wanted = data.draw(thresholds)
+    values = data.draw(thresholds)
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.average_set_size_at(lazily(data, scores), wanted)
-    assert found.values.tolist() == [exceeds(scores, t).sum() / len(scores) for t in wanted]
-    assert found.threshold.values.tolist() == [float(t) for t in wanted]
+        sizes = avgk.average_set_size_at(lazily(data, scores), values)
+    assert sizes.values.tolist() == [exceeds(scores, t).sum() / len(scores) for t in values]
+    assert sizes.threshold.values.tolist() == [float(t) for t in values]
 
 
 @given(data=st.data())
@@ -68,7 +68,7 @@ def test_threshold_at__is_the_generalised_inverse(data):
     size = data.draw(st.fractions(0, scores.shape[1], max_denominator=40).filter(lambda s: s < scores.shape[1]))
     t = avgk.threshold_at(scores, size).values.item()
     assert float(avgk.average_set_size_at(scores, t)) <= float(size)
-    # It is the least such threshold: a score, and any lower one lets more in.
+    # It is the least such threshold: a score, and any lower threshold has larger sets.
     lower = math.nextafter(t, -math.inf) if isinstance(t, float) else t - 1
     if lower > -math.inf:
         assert Fraction(int(exceeds(scores, lower).sum()), len(scores)) > size or lower == t
@@ -90,11 +90,11 @@ def test_risk__equals_the_definition(kind, data):
     labels = data.draw(strategies.hard_labels(scores.shape) if kind == "hard" else strategies.soft_labels(scores.shape))
     if kind == "hard" and (labels < 0).all():
         labels[0] = 0
-    wanted, cost = data.draw(thresholds), data.draw(st.fractions(0, 1, max_denominator=50))
+    values, cost = data.draw(thresholds), data.draw(st.fractions(0, 1, max_denominator=50))
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.risk(lazily(data, scores), labels, wanted, cost=cost)
+        risks = avgk.risk(lazily(data, scores), labels, values, cost=cost)
         own = avgk.risk(scores, labels, [0.25])
-    assert found.risk.values.tolist() == [float(risk_of(exceeds(scores, t), labels, cost)) for t in wanted]
+    assert risks.risk.values.tolist() == [float(risk_of(exceeds(scores, t), labels, cost)) for t in values]
     assert own.risk.values[0] == float(risk_of(exceeds(scores, 0.25), labels, Fraction(1, 4)))
 
 
@@ -118,7 +118,7 @@ def test_best_threshold__has_the_least_risk_of_all(kind, max_edges, data):
     sets = avgk.predict_sets(scores, threshold=best.value).compute()
     assert best.risk == float(risk_of(sets, labels, cost))
     assert best.average_set_size == sets.sum() / len(scores)
-    if not sets.all():  # the highest score left out, and what the other functions take
+    if not sets.all():  # the highest score outside the sets, which the other functions accept
         assert best.value == avgk.threshold_at(scores, Fraction(int(sets.sum()), len(scores))).item()
         assert float(avgk.average_set_size_at(scores, best)) == best.average_set_size
         assert np.array_equal(avgk.predict_sets(scores, threshold=best).compute(), sets)
@@ -151,11 +151,11 @@ def test_best_threshold__takes_the_smallest_sets_of_equal_risk(kind, max_edges, 
 
 @pytest.mark.slow
 def test_best_threshold__of_equal_risks_is_the_highest():
-    # Each threshold from 0.3 up has the risk 1: nothing, 1 label with its hit, 2 labels with theirs.
+    # Each threshold from 0.3 up has the risk 1: empty sets, 1 label with 1 hit, 2 labels with 2 hits.
     scores, labels = np.array([[0.9, 0.1], [0.2, 0.5]]), np.array([0, 1])
     best = avgk.best_threshold(scores, labels, cost=1)
     assert (best.value, best.risk, best.average_set_size) == (0.9, 1.0, 0.0)
-    free = avgk.best_threshold(scores, labels, cost=0)  # all sets that hold both labels are without risk
+    free = avgk.best_threshold(scores, labels, cost=0)  # all sets that contain both labels have risk 0
     assert (free.value, free.risk, free.average_set_size) == (0.2, 0.0, 1.0)
 
 
@@ -183,7 +183,7 @@ def test_best_threshold__needs_a_labelled_sample():
 def test_cost__must_be_a_number_of_at_least_0(cost):
     for run in (avgk.best_threshold, lambda *data, cost: avgk.risk(*data, 0.5, cost=cost)):
         with pytest.raises(
-            avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* a miss costs 1\."
+            avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* relative to that of a miss\."
         ):
             run(np.eye(3), np.arange(3), cost=cost)
 
@@ -193,8 +193,8 @@ def test_cost__must_be_a_number_of_at_least_0(cost):
     "cost", [Decimal("0.1"), "0.1", np.float64(0.1), np.array(0.1), Fraction(1, 10), xr.DataArray(0.1)]
 )
 def test_cost__is_taken_as_budgets_are(cost):
-    found = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
-    assert (found.cost, found.risk) == (0.1, 0.1)
+    best = avgk.best_threshold(np.eye(3) / 2, np.arange(3), cost=cost)
+    assert (best.cost, best.risk) == (0.1, 0.1)
     assert float(avgk.risk(np.eye(3) / 2, np.arange(3), 0.25, cost=cost).risk) == 0.1
 
 

@@ -62,7 +62,7 @@ def test_softmax__of_rows_that_a_server_cut_is_told_from_whole_ones():
     assert kind_of(avgk.softmax(cut)) == "mostly absent"
     assert kind_of(avgk.softmax(LOGITS)) == "probabilities"
     assert kind_of(avgk.sigmoid(LOGITS)) == "rows do not sum to 1"
-    assert kind_of(np.asarray(avgk.softmax(cut))) == "probabilities"  # zeros of a forest, say
+    assert kind_of(np.asarray(avgk.softmax(cut))) == "probabilities"  # as from a random forest
 
 
 def test_rows_with_nan__do_not_count():
@@ -81,10 +81,10 @@ def test_truncated_stores__are_left_out(tmp_path):
 
 @pytest.mark.slow
 def test_tables_and_reports__say_so_in_one_line_and_show_no_bound():
-    for scores, said in ((LOGITS, "outside [0, 1]"), (special.expit(LOGITS), "do not sum to 1")):
+    for scores, kind in ((LOGITS, "outside [0, 1]"), (special.expit(LOGITS), "do not sum to 1")):
         result = avgk.evaluate(scores, LABELS, k=[1, 2])
         line = kind_sentence(result)
-        assert said in line
+        assert kind in line
         assert "softmax(scores)" in line
         assert line in print_table(result).splitlines()
         assert "softmax(scores)" in avgk.report.render_report(result)

@@ -53,11 +53,11 @@ def test_sets__hold_exactly_the_budget_and_agree_with_the_threshold():
     scores = np.round(np.random.default_rng(0).random((60, 7)), 1)
     for k in (0.4, 1, 2.5, 7):
         sets = avgk.average_k_sets(scores, k).compute()
-        found = avgk.threshold(scores, k)
-        assert sets.sum() == found.budget == int(60 * k)
-        assert found.n_above + found.n_kept == found.budget
-        assert sets[scores > found.value].all()
-        assert not sets[scores < found.value].any()
+        result = avgk.threshold(scores, k)
+        assert sets.sum() == result.budget == int(60 * k)
+        assert result.n_above + result.n_kept == result.budget
+        assert sets[scores > result.value].all()
+        assert not sets[scores < result.value].any()
 
 
 def test_sets__read_nothing_until_computed():
@@ -96,17 +96,17 @@ def test_predict_sets__does_not_round_the_threshold_to_the_scores():
 
 def test_predict_sets__takes_a_threshold_found_elsewhere():
     calibration = np.random.default_rng(2).random((50, 4))
-    found = avgk.threshold(calibration, 1.5)
-    assert np.array_equal(avgk.predict_sets(calibration, threshold=found).compute(), calibration > found.value)
+    result = avgk.threshold(calibration, 1.5)
+    assert np.array_equal(avgk.predict_sets(calibration, threshold=result).compute(), calibration > result.value)
 
 
 def test_predict_sets__takes_whatever_is_one_number():
     scores = np.random.default_rng(0).random((20, 5))
-    one, found = avgk.evaluate(scores, k=2), avgk.threshold(scores, 2)
-    expected = scores > found.value
-    lists = [found.value], np.array([found.value]), da.from_array([found.value])
-    for threshold in (found, one, one.threshold, one.threshold[0], one.threshold.chunk(), one.isel(k=0),
-                      avgk.threshold(scores, [2]), np.float64(found.value), np.array(found.value), *lists):  # fmt: skip
+    one, result = avgk.evaluate(scores, k=2), avgk.threshold(scores, 2)
+    expected = scores > result.value
+    lists = [result.value], np.array([result.value]), da.from_array([result.value])
+    for threshold in (result, one, one.threshold, one.threshold[0], one.threshold.chunk(), one.isel(k=0),
+                      avgk.threshold(scores, [2]), np.float64(result.value), np.array(result.value), *lists):  # fmt: skip
         assert np.array_equal(avgk.predict_sets(scores, threshold=threshold).compute(), expected)
         assert float(avgk.average_set_size_at(scores, threshold).squeeze()) == expected.sum() / 20
 
@@ -172,4 +172,4 @@ def test_average_k_sets__of_any_dask_array(make):
     lazy = make(scores)
     sets = avgk.average_k_sets(lazy, 2)
     assert np.array_equal(sets.compute(), avgk.average_k_sets(lazy.compute(), 2).compute())
-    assert (sets & (lazy > 0)).sum().compute() == 40  # beside the array itself
+    assert (sets & (lazy > 0)).sum().compute() == 40  # in one graph with the array itself

@@ -33,50 +33,54 @@ def test_smallest_k__equals_the_definition(nan, data):
             with pytest.raises(avgk.BudgetError, match="some budget reaches"):
                 avgk.smallest_k(lazy, labels, max_error=target, nan_policy="lowest")
             return
-        found = avgk.smallest_k(lazy, labels, max_error=target, nan_policy="lowest")
-    assert (found.budget, found.error, found.top_k, found.top_k_error) == (
+        smallest = avgk.smallest_k(lazy, labels, max_error=target, nan_policy="lowest")
+    assert (smallest.budget, smallest.error, smallest.top_k, smallest.top_k_error) == (
         expected["budget"], expected["error"], expected["top_k"], expected["top_k_error"]
     )  # fmt: skip
-    assert found.k == pytest.approx(found.budget / len(scores), rel=1e-15)
-    assert math.floor(len(scores) * parse_budget(found.k)) == found.budget  # what is found can be asked for
-    np.testing.assert_equal(float(found.threshold), float(expected["threshold"]))
+    assert smallest.k == pytest.approx(smallest.budget / len(scores), rel=1e-15)
+    assert (
+        math.floor(len(scores) * parse_budget(smallest.k)) == smallest.budget
+    )  # passing it as k gives the same budget
+    np.testing.assert_equal(float(smallest.threshold), float(expected["threshold"]))
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "int8", "float16"])
 def test_smallest_k__threshold_may_be_the_lowest_score_there_is(dtype):
     lowest = -math.inf if dtype == "float16" else int(np.iinfo(dtype).min)
     scores, labels = np.array([[lowest, 5], [lowest, 7]], dtype), np.array([1, 1])
-    found = avgk.smallest_k(scores, labels, max_error=0)
-    assert (found.budget, found.value) == (2, lowest)
-    assert avgk.predict_sets(scores, threshold=found).compute().tolist() == [[False, True], [False, True]]
+    smallest = avgk.smallest_k(scores, labels, max_error=0)
+    assert (smallest.budget, smallest.value) == (2, lowest)
+    assert avgk.predict_sets(scores, threshold=smallest).compute().tolist() == [[False, True], [False, True]]
     assert avgk.smallest_k(scores, np.array([0, 0]), max_error=0).value == lowest
     assert avgk.smallest_k(scores[:, 1:], np.array([0, 0]), max_error=0).value == 5
 
 
 def test_smallest_k__is_the_budget_of_evaluate_and_the_one_before_is_not_enough(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(2_000, 50, dtype="float16"), chunks=(300, 20))
-    found = avgk.smallest_k(tmp_path / "s.zarr", max_error=0.1)
-    result = avgk.evaluate(tmp_path / "s.zarr", k=[Fraction(found.budget, 2_000), Fraction(found.budget - 1, 2_000)])
-    assert result.average_k_error.values[0] == found.error <= 0.1 < result.average_k_error.values[1]
-    assert result.threshold.values[0] == found.threshold
+    smallest = avgk.smallest_k(tmp_path / "s.zarr", max_error=0.1)
+    result = avgk.evaluate(
+        tmp_path / "s.zarr", k=[Fraction(smallest.budget, 2_000), Fraction(smallest.budget - 1, 2_000)]
+    )
+    assert result.average_k_error.values[0] == smallest.error <= 0.1 < result.average_k_error.values[1]
+    assert result.threshold.values[0] == smallest.threshold
     curve = avgk.error_curve(tmp_path / "s.zarr")
-    assert found.top_k == int(curve.k[curve.top_k_error <= 0.1][0])
-    sets = np.asarray(avgk.predict_sets(tmp_path / "s.zarr", threshold=found))
-    assert sets.sum() <= found.budget
+    assert smallest.top_k == int(curve.k[curve.top_k_error <= 0.1][0])
+    sets = np.asarray(avgk.predict_sets(tmp_path / "s.zarr", threshold=smallest))
+    assert sets.sum() <= smallest.budget
 
 
 def test_smallest_k__is_enough_where_it_is_asked_for():
-    """2 / 3 is printed as a decimal below it, which would be one label less."""
+    """2 / 3 is printed as a smaller decimal, which as a budget would mean one label fewer."""
     scores, labels = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), np.array([0, 0, 1])
-    found = avgk.smallest_k(scores, labels, max_error=0.4)
-    assert found.budget == 2
-    assert avgk.evaluate(scores, labels, k=found.k).average_k_error.item() == found.error
-    assert np.asarray(avgk.average_k_sets(scores, found.k)).sum() == 2
+    smallest = avgk.smallest_k(scores, labels, max_error=0.4)
+    assert smallest.budget == 2
+    assert avgk.evaluate(scores, labels, k=smallest.k).average_k_error.item() == smallest.error
+    assert np.asarray(avgk.average_k_sets(scores, smallest.k)).sum() == 2
     rng = np.random.default_rng(0)
     scores, labels = rng.random((301, 7)), rng.integers(0, 7, 301)
     for target in np.arange(1, 20) / 20:
-        found = avgk.smallest_k(scores, labels, max_error=target)
-        assert avgk.evaluate(scores, labels, k=found.k).average_k_error.item() == found.error <= target
+        smallest = avgk.smallest_k(scores, labels, max_error=target)
+        assert avgk.evaluate(scores, labels, k=smallest.k).average_k_error.item() == smallest.error <= target
 
 
 def test_smallest_k__takes_two_reads():
@@ -85,9 +89,9 @@ def test_smallest_k__takes_two_reads():
     zarr.create_array(store, data=scores, chunks=(200, 100))
     array = zarr.open_array(store, mode="r")
     store.reads.clear()
-    found = avgk.smallest_k(array, labels, max_error=0.2)
+    smallest = avgk.smallest_k(array, labels, max_error=0.2)
     reads = list(store.chunk_reads().values())
-    assert found.reads == 2
+    assert smallest.reads == 2
     assert sorted(set(reads)) in ([2], [2, 3])
     assert reads.count(3) <= 1
 
@@ -114,7 +118,7 @@ def test_smallest_k__of_truncated_rows_is_that_of_whole_ones_or_refused(tmp_path
     for top_m in (6, 19, 20):
         with avgk.ScoreWriter(tmp_path / f"{top_m}.zarr", n_classes=20, top_m=top_m, chunk_rows=70) as writer:
             writer.append(scores, labels)
-    found = []
+    result = []
     for target in (0.6, 0.3, 0.05, 0):
         whole = avgk.smallest_k(scores, labels, max_error=target)
         for top_m in (6, 19, 20):
@@ -124,12 +128,12 @@ def test_smallest_k__of_truncated_rows_is_that_of_whole_ones_or_refused(tmp_path
                     avgk.smallest_k(path, max_error=target)
                 continue
             one = avgk.smallest_k(path, max_error=target)
-            found.append(top_m)
+            result.append(top_m)
             same = ("k", "value", "error", "budget", "top_k", "top_k_error")
             assert [getattr(one, name) for name in same] == [getattr(whole, name) for name in same]
-    assert found.count(20) == 4
-    assert found.count(6) >= 1
-    assert len(found) < 12
+    assert result.count(20) == 4
+    assert result.count(6) >= 1
+    assert len(result) < 12
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan, "many", None, True, math.inf])

@@ -1,4 +1,4 @@
-"""Thresholds of calibration scores on others: the definition, what it costs, and the guarantee by simulation."""
+"""Thresholds of calibration scores on others: the definition, the reads, and the guarantee by simulation."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def lazily(data, scores):
 
 def check(result, calibration, scores, labels, budgets, guarantee=None):
     for i, k in enumerate(budgets):
-        wanted = oracle_transfer(calibration, scores, labels, k, guarantee)
-        for name, value in wanted.items():
-            found = result[name].values[i]
-            same = found == value or (math.isnan(value) and math.isnan(found))
-            assert same, (k, name, found, value)
+        expected = oracle_transfer(calibration, scores, labels, k, guarantee)
+        for name, value in expected.items():
+            actual = result[name].values[i]
+            same = actual == value or (math.isnan(value) and math.isnan(actual))
+            assert same, (k, name, actual, value)
 
 
 @st.composite
 def matrices(draw, **options):
-    """Draw two matrices with as many classes, of any two dtypes, with values in common where both can hold them."""
+    """Draw two matrices with the same number of classes, of any two dtypes, with common values if both dtypes allow them."""
     scores = draw(strategies.score_matrices(**options))
     dtype = strategies.as_dtype(draw(st.sampled_from(strategies.DTYPES)))
     n = draw(st.integers(1, 12))
@@ -96,7 +96,7 @@ def test_transfer__has_the_sets_of_predict_sets_and_the_own_numbers_of_evaluate(
 
 @pytest.mark.parametrize("step, size", [(0.0, 1.0), (-1e-9, 2.0), (1e-9, 1.0)])
 def test_transfer__compares_values_of_different_dtypes_exactly(step, size):
-    """A float64 threshold a little below a float32 score lets it in, though both round to the same."""
+    """A float32 score is in the sets of a float64 threshold slightly below it, though both round to the same float32."""
     tied = float(np.float32(0.3))
     calibration = np.array([[0.9, tied + step]])
     result = avgk.transfer(calibration, np.float32([[0.9, 0.3]]), k=1)
@@ -147,15 +147,15 @@ def test_transfer__reads_each_matrix_once_and_small_pilots(waves):
 def test_transfer__keeps_what_it_finds_of_both_matrices(tmp_path):
     first, scores, labels = (Simulation(20_000, 50, seed=s).rows(0, 20_000) for s in (1, 2, 2))
     stores = counted(first[0]), counted(scores[0], labels[1])
-    asked = {"k": [1, 3], "checkpoint": tmp_path / "found"}
-    result = avgk.transfer(stores[0][1], stores[1][1], **asked)
+    options = {"k": [1, 3], "checkpoint": tmp_path / "checkpoint"}
+    result = avgk.transfer(stores[0][1], stores[1][1], **options)
     for store, _ in stores:
         store.reads.clear()
-    again = avgk.transfer(stores[0][1], stores[1][1], **asked)
+    again = avgk.transfer(stores[0][1], stores[1][1], **options)
     assert again.equals(result)
     assert (again.attrs["reads"], again.attrs["calibration_reads"]) == (0, 0)
     assert not stores[0][0].chunk_reads() | stores[1][0].chunk_reads()
-    guaranteed = avgk.transfer(stores[0][1], stores[1][1], **asked, guarantee="expected")
+    guaranteed = avgk.transfer(stores[0][1], stores[1][1], **options, guarantee="expected")
     assert not stores[0][0].chunk_reads()
     assert guaranteed.drop_attrs().identical(
         avgk.transfer(first[0], scores[0], labels[1], [1, 3], guarantee="expected").drop_attrs()
@@ -181,8 +181,8 @@ def test_guarantee__tells_how_many_samples_it_needs(k):
     rng = np.random.default_rng(0)
     needed = next(n for n in range(1, 1000) if (n + 1) * k - 5 >= 0)
     enough = rng.random((needed, 5))
-    found = avgk.transfer(enough, enough, k=k, guarantee="expected")
-    assert found.threshold.item() == np.sort(enough.reshape(-1))[::-1][math.floor((needed + 1) * k - 5)]
+    result = avgk.transfer(enough, enough, k=k, guarantee="expected")
+    assert result.threshold.item() == np.sort(enough.reshape(-1))[::-1][math.floor((needed + 1) * k - 5)]
     with pytest.raises(avgk.BudgetError, match=rf"Give at least {needed} calibration samples"):
         avgk.transfer(enough[1:], enough, k=[4, k], guarantee="expected")
 
@@ -190,9 +190,9 @@ def test_guarantee__tells_how_many_samples_it_needs(k):
 def test_guarantee__with_no_label_to_spare_takes_the_highest_score():
     rng = np.random.default_rng(0)
     calibration = rng.random((9, 5)).round(1)
-    found = avgk.transfer(calibration, calibration, k=0.5, guarantee="expected")  # 10 * 0.5 - 5 = 0
-    assert found.threshold.item() == calibration.max()
-    assert found.average_set_size.item() == 0
+    result = avgk.transfer(calibration, calibration, k=0.5, guarantee="expected")  # 10 * 0.5 - 5 = 0
+    assert result.threshold.item() == calibration.max()
+    assert result.average_set_size.item() == 0
 
 
 def draw_scores(rng, n, levels):
@@ -201,7 +201,7 @@ def draw_scores(rng, n, levels):
 
 
 def mean_sizes(n_draws, levels, guarantee, n=300, n_new=20, n_classes=50, k=3):
-    """The mean size on new samples in each of some draws of both, plainly."""
+    """Return the mean size on new samples for several draws of both matrices, computed with NumPy alone."""
     rng = np.random.default_rng(7)
     sizes = []
     for number in range(n_draws):
@@ -210,8 +210,8 @@ def mean_sizes(n_draws, levels, guarantee, n=300, n_new=20, n_classes=50, k=3):
         threshold = np.sort(calibration.reshape(-1))[::-1][budget]
         sizes.append((scores > threshold).sum() / n_new)
         if number % (n_draws // 3) == 0:
-            found = avgk.transfer(calibration, scores, k=k, guarantee="expected" if guarantee else None)
-            assert (found.threshold.item(), found.average_set_size.item()) == (threshold, sizes[-1])
+            result = avgk.transfer(calibration, scores, k=k, guarantee="expected" if guarantee else None)
+            assert (result.threshold.item(), result.average_set_size.item()) == (threshold, sizes[-1])
     return np.array(sizes)
 
 
@@ -224,29 +224,29 @@ def test_guarantee__holds_on_average_over_draws(n_draws, levels):
     sizes = mean_sizes(n_draws, levels, guarantee=True)
     stderr = sizes.std(ddof=1) / math.sqrt(n_draws)
     assert sizes.mean() <= 3 + 3 * stderr
-    if levels is None:  # and it is not far below
+    if levels is None:  # and the bound is nearly reached
         assert sizes.mean() >= 3 - 2 * 50 / 301 - 3 * stderr
 
 
 @pytest.mark.slow
 def test_guarantee__is_missed_a_little_without_it():
-    """Without it the mean size is about K; with it, 2.85, as its bounds say."""
+    """Without the guarantee the mean size is about K; with it, 2.85, within its bounds."""
     plain, guaranteed = (mean_sizes(2000, None, guarantee=g).mean() for g in (False, True))
     assert plain == pytest.approx(3, abs=0.05)
     assert guaranteed == pytest.approx(2.85, abs=0.05)
 
 
 def test_stderr__is_the_spread_of_the_realised_size_over_draws():
-    """Over draws of both sets the realised size varies as the formula says; plain draws, the formula by the package."""
+    """Over draws of both matrices, the set size varies as the package estimates from a single draw."""
     rng = np.random.default_rng(3)
-    sizes, told = [], []
+    sizes, stderrs = [], []
     for number in range(300):
         calibration, scores = draw_scores(rng, 200, None), draw_scores(rng, 100, None)
         threshold = np.sort(calibration.reshape(-1))[::-1][600]
         sizes.append((scores > threshold).sum() / 100)
         if number < 5:
-            told.append(avgk.transfer(calibration, scores, k=3).average_set_size_stderr.item())
-    assert np.std(sizes, ddof=1) == pytest.approx(np.mean(told), rel=0.15)
+            stderrs.append(avgk.transfer(calibration, scores, k=3).average_set_size_stderr.item())
+    assert np.std(sizes, ddof=1) == pytest.approx(np.mean(stderrs), rel=0.15)
 
 
 def test_transfer__takes_truncated_stores_as_far_as_they_are_certain(tmp_path):
@@ -256,8 +256,8 @@ def test_transfer__takes_truncated_stores_as_far_as_they_are_certain(tmp_path):
     for name, scores in (("a", first), ("b", second)):
         with avgk.ScoreWriter(tmp_path / name, 30, top_m=12, dtype="float64") as writer:
             writer.append(scores, labels[: len(scores)])
-    found = avgk.transfer(tmp_path / "a", tmp_path / "b", k=[1, 2])
-    assert found.drop_attrs().identical(avgk.transfer(first, second, labels, [1, 2]).drop_attrs())
+    result = avgk.transfer(tmp_path / "a", tmp_path / "b", k=[1, 2])
+    assert result.drop_attrs().identical(avgk.transfer(first, second, labels, [1, 2]).drop_attrs())
     with pytest.raises(avgk.BudgetError, match="to be certain from"):
         avgk.transfer(tmp_path / "a", second, k=11)
     low = rng.random((200, 30)) * 1e-9

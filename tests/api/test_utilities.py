@@ -37,7 +37,7 @@ def test_set_utility__is_the_mean_over_sets(name, data):
         data.draw(st.sampled_from(["size", "log"])),
     )
     result = avgk.evaluate(scores, labels, ks, straddle=False)
-    found = avgk.set_utility(result, name, beta=beta, cost=cost, cost_of=cost_of)
+    utilities = avgk.set_utility(result, name, beta=beta, cost=cost, cost_of=cost_of)
     n_labelled = int((labels >= 0).sum())
     for i, k in enumerate(ks):
         sets = oracle_average_k_sets(scores, k)
@@ -46,21 +46,21 @@ def test_set_utility__is_the_mean_over_sets(name, data):
         worth = sum(WORTH[name](z, beta) for z, h in zip(sizes, hit, strict=True) if h)
         price = sum(z if cost_of == "size" else math.log(max(z, 1)) for z in sizes)
         expected = worth / n_labelled - cost * price / len(sizes) if n_labelled else math.nan
-        assert float(found.average_k_utility[i]) == pytest.approx(expected, nan_ok=True)
+        assert float(utilities.average_k_utility[i]) == pytest.approx(expected, nan_ok=True)
         if k == int(k) and n_labelled:
             c = k if cost_of == "size" else math.log(k)
             top = (1 - float(result.top_k_error[i])) * WORTH[name](k, beta) - cost * c
-            assert float(found.top_k_utility[i]) == pytest.approx(top)
+            assert float(utilities.top_k_utility[i]) == pytest.approx(top)
 
 
 def test_set_utility__of_several_is_each_of_them():
     result = avgk.evaluate(np.eye(3) + 0.25, [0, 1, 1], [1, 1.5, 2], straddle=False)
-    found = avgk.set_utility(result, ["u80", "f", "u80"], cost=0.5)
-    assert found.utility.values.tolist() == ["u80", "f"]
+    utilities = avgk.set_utility(result, ["u80", "f", "u80"], cost=0.5)
+    assert utilities.utility.values.tolist() == ["u80", "f"]
     for name in ("u80", "f"):
         one = avgk.set_utility(result, name, cost=0.5)
         for variable in ("average_k_utility", "top_k_utility"):
-            assert np.array_equal(found[variable].sel(utility=name), one[variable], equal_nan=True)
+            assert np.array_equal(utilities[variable].sel(utility=name), one[variable], equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,18 @@ def test_set_pairs__counts_the_sets_that_hold_both(data):
     k = data.draw(strategies.budgets(scores.shape[1], scores))[0]
     lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(scores.shape)))
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.set_pairs(lazy, k)
+        pairs = avgk.set_pairs(lazy, k)
     sets = oracle_average_k_sets(scores, k)
     expected = {}
     for row in sets:
         for pair in combinations(np.flatnonzero(row).tolist(), 2):
             expected[pair] = expected.get(pair, 0) + 1
     got = list(
-        zip(found.class_a.values.tolist(), found.class_b.values.tolist(), found["count"].values.tolist(), strict=True)
+        zip(pairs.class_a.values.tolist(), pairs.class_b.values.tolist(), pairs["count"].values.tolist(), strict=True)
     )
     assert got == [(*pair, n) for pair, n in sorted(expected.items(), key=lambda item: (-item[1], item[0]))][:100]
-    assert found.attrs["n_pairs"] == len(expected)
-    assert found.n_sets_a.values.tolist() == [int(sets[:, a].sum()) for a, _, _ in got]
+    assert pairs.attrs["n_pairs"] == len(expected)
+    assert pairs.n_sets_a.values.tolist() == [int(sets[:, a].sum()) for a, _, _ in got]
 
 
 def test_set_pairs__names_classes_and_refuses():
@@ -120,9 +120,9 @@ def test_balanced__divides_by_the_frequencies_for_any_chunks(dtype):
     expected = np.where(counts, scores.astype("f8") / np.where(counts, counts / counts.sum(), 1), 0)
     wide = dtype == "float64"
     for chunks in ((50, 7), (13, 3)):
-        found = np.asarray(avgk.balanced(da.from_array(scores, chunks=chunks), counts))
-        assert found.dtype == ("float64" if wide else "float32")
-        assert np.array_equal(found, expected.astype(found.dtype))
+        result = np.asarray(avgk.balanced(da.from_array(scores, chunks=chunks), counts))
+        assert result.dtype == ("float64" if wide else "float32")
+        assert np.array_equal(result, expected.astype(result.dtype))
 
 
 def test_balanced__lowers_the_macro_error_on_long_tails():
@@ -137,7 +137,7 @@ def test_balanced__lowers_the_macro_error_on_long_tails():
     plain = avgk.breakdown(posterior, classes, k=2)
     macro = avgk.breakdown(avgk.balanced(posterior, prior), classes, k=2)
     errors = [float((b.average_k_error[0] * b.n_labelled).sum() / n) for b in (plain, macro)]
-    assert errors[0] < errors[1]  # the price
+    assert errors[0] < errors[1]  # the cost of balanced classes
     assert float(macro.macro_average_k_error[0]) < 0.7 * float(plain.macro_average_k_error[0])
 
 
