@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import suppress
 
@@ -205,15 +206,14 @@ def no_listing(monkeypatch, fails):
     """Let listings fail, as ``fails`` says of the number of each."""
     from avgk_dask.store.read import listing
 
-    original, seen = listing.listed, [0]
+    original, numbers = listing.list_entries, itertools.count(1)
 
-    def listed(*arguments):
-        seen[0] += 1
-        if fails(seen[0]):
+    def list_entries(*arguments):
+        if fails(next(numbers)):
             raise OSError("no answer")
         return original(*arguments)
 
-    monkeypatch.setattr(listing, "listed", listed)
+    monkeypatch.setattr(listing, "list_entries", list_entries)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -266,7 +266,7 @@ def test_a_state__that_is_gone_is_missed(store):
     root = read(path / "zarr.json")
     del root["attributes"]["avgk_dask"]
     write(path / "zarr.json", root)
-    with pytest.raises(avgk.StoreError, match="holds a manifest"):
+    with pytest.raises(avgk.StoreError, match="a manifest but no seal"):
         evaluate(path)
 
 

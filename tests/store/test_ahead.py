@@ -192,7 +192,7 @@ def test_budget__is_shared_by_those_who_read(far):
         budget.correct(other, 10)
         assert budget.n_bytes == 3 * size + 10
         for each in (*mine, other):
-            budget.leave(each)
+            budget.release(each)
     assert (budget.n_bytes, budget.n_requests, budget.n_readers) == (0, 0, 0)
 
 

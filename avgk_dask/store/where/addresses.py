@@ -181,10 +181,10 @@ def _path(store: FsspecStore, key: str) -> str:
     return f"{store.path.rstrip('/')}/{key}"
 
 
-async def find(store: FsspecStore, prefix: str) -> dict[str, Any]:
-    """Return the files below a prefix of a store, by their path in the file system, with what it knows of each."""
-    found: dict[str, Any] = await store.fs._find(_path(store, prefix), detail=True)
-    return found
+async def find_files(store: FsspecStore, prefix: str) -> dict[str, Any]:
+    """Return the details of each file below a prefix of a store, by its path in the file system."""
+    files: dict[str, Any] = await store.fs._find(_path(store, prefix), detail=True)
+    return files
 
 
 async def list_bucket(store: FsspecStore) -> None:
