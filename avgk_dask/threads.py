@@ -106,14 +106,7 @@ def local_scheduler() -> Any:
 
 
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-    """Return a function's value for each item, in order, computed on several threads.
-
-    Examples
-    --------
-    >>> in_threads(abs, [-1, 2, -3])
-    [1, 2, 3]
-
-    """
+    """Return a function's value for each item, in order, computed on several threads."""
     items = list(items)
     n = min(n_threads(), len(items))
     if n <= 1:

@@ -161,7 +161,7 @@ def test_chunks__that_claim_too_much_are_refused_before_that_is_decoded(tmp_path
     chunk.write_bytes(bomb(codec))
     with within(), pytest.raises(avgk.ReadError, match="chunk"):
         avgk.evaluate(tmp_path / "a.zarr", k=1, straddle=False)
-    if codec != "gzip":  # zarr reads it, too, where it is no local file
+    if codec != "gzip":  # zarr reads it if it is not a local file
         store = zarr.storage.MemoryStore({})
         other = zarr.create_array(
             store, data=scores, chunks=(2_000, 50), compressors=codecs[codec], zarr_format=zarr_format

@@ -1,4 +1,4 @@
-"""Chunks that are damaged, swapped, or no files at all: refused at once by every reader, also where no listing tells."""
+"""Chunks that are damaged, swapped, or no files at all: refused at once by every reader, even without a listing."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_chunks__that_are_sockets_are_refused(store, reader):
     try:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind("0")
-            found = outcome(READERS[reader], path)
+            answer = outcome(READERS[reader], path)
     finally:
         os.chdir(here)
-    assert found != ("answer", "ok")
+    assert answer != ("answer", "ok")
 
 
 BYTES = {

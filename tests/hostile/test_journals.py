@@ -33,13 +33,13 @@ def check_resumed(path, sound, must_refuse=True):
     """Hold that resuming is refused with nothing changed, or ends in the right answer."""
     before = tree(path)
     try:
-        found = resume(path)
+        result = resume(path)
     except avgk.AvgkError as error:
         check_error(error, path)
         assert tree(path) == before
         return
     assert not must_refuse
-    assert found.identical(sound)
+    assert result.identical(sound)
     assert avgk.verify(path).ok
 
 
@@ -264,5 +264,5 @@ def test_records__behind_a_chunk_that_is_not_as_told_are_written_again(store):
     writer.append(1 - SCORES[:16], LABELS[:16])
     writer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     again = avgk.ScoreWriter(path, 5, chunk_rows=16, resume=True)
-    assert again.n_samples == 32  # and not 48, with rows of the first time behind
+    assert again.n_samples == 32  # and not 48, with rows of the first attempt at the end
     again.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

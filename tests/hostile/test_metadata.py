@@ -89,12 +89,12 @@ def documents(name):
             write_foreign(path, int(name[1]))
         else:
             write_ours(path, **{"ours": {}, "sharded": {"shard_chunks": 2}, "truncated": {"top_m": 4}}[name])
-        found = {}
+        documents = {}
         for key in ("zarr.json", "scores/zarr.json", "scores/.zarray", ".zgroup", "manifest/scores/zarr.json"):
             if os.path.exists(os.path.join(path, key)):
                 with open(os.path.join(path, key)) as file:
-                    found[key] = json.load(file)
-        return found
+                    documents[key] = json.load(file)
+        return documents
 
 
 OURS, SHARDED, TRUNCATED, V3, V2 = map(documents, ("ours", "sharded", "truncated", "v3", "v2"))
@@ -206,7 +206,7 @@ def replace(path, kind):
 
 
 def renewed(path, change):
-    """Change the state of a store of ours, and renew the digest over it, as whoever knows the format could."""
+    """Change the state of a store of ours, and renew the digest over it, as anyone who knows the format could."""
     root = read(path / "zarr.json")
     state = root["attributes"]["avgk_dask"]
     change(state, root)

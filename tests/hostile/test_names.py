@@ -1,4 +1,4 @@
-"""Names that would act on a terminal, a log, a page or a spreadsheet: none gets there as it is, and no message is long."""
+"""Names that would act on a terminal, a log, a page or a spreadsheet: they are escaped, and messages are short."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACTS = "\x1b[2J\r\n\x07\x08\x7f\x9b31m\x85\u202e\u2066\u200e\u2028\u2029\ufeff\x
 NAME = f"=é{ACTS}中👩\u200d💻"
 LONG = f"{NAME}{'x' * 3_000}"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-#: Of a line that a command prints, or of an error.
+#: Characters of a printed line, or of an error.
 MOST = 1_400
 
 

@@ -36,7 +36,7 @@ PATIENCE = 60
 
 
 class Watched(Wrapping):
-    """Answers requests for chunks once so many are under way at once, or never; notes what becomes of them."""
+    """Answers requests for chunks only once a number of them are pending, or never; records their outcomes."""
 
     together, bad, stuck = 1, "", False
     n = most = 0
@@ -95,16 +95,16 @@ def watched(data=SCORES, **how):
 
 
 def settle():
-    """Let the event loop end what was cancelled."""
+    """Let the event loop end the cancelled requests."""
     for _ in range(100):
         sync(asyncio.sleep(0))
 
 
 def test_evaluate__has_many_requests_under_way_on_two_threads(far):
     # Were there fewer than twenty at once, none would ever be answered.
-    found = avgk.evaluate(watched(together=20), k=[1, 3])
+    result = avgk.evaluate(watched(together=20), k=[1, 3])
     assert Watched.most >= 20
-    assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+    assert result.equals(avgk.evaluate(SCORES, k=[1, 3]))
 
 
 def two_watched(**how):
@@ -118,9 +118,9 @@ def two_watched(**how):
 
 
 def test_ensemble__reads_all_its_members_ahead(far):
-    found = avgk.evaluate(avgk.ensemble(two_watched(together=20)), k=[1, 3])
+    result = avgk.evaluate(avgk.ensemble(two_watched(together=20)), k=[1, 3])
     assert Watched.most >= 20
-    assert found.equals(avgk.evaluate(avgk.ensemble([SCORES, SCORES[::-1]]), k=[1, 3]))
+    assert result.equals(avgk.evaluate(avgk.ensemble([SCORES, SCORES[::-1]]), k=[1, 3]))
 
 
 def test_ensemble__ends_the_requests_of_all_members_where_one_fails(far):
@@ -133,16 +133,16 @@ def test_ensemble__ends_the_requests_of_all_members_where_one_fails(far):
 def test_soft_labels__are_read_ahead_as_scores_are(far, monkeypatch):
     monkeypatch.setattr(reading, "is_local", lambda store: False)
     eta = SCORES / SCORES.sum(1, keepdims=True)
-    found = avgk.evaluate(zarr.create_array({}, data=SCORES, chunks=(4, 13)), watched(together=20, data=eta), k=[1, 3])
+    result = avgk.evaluate(zarr.create_array({}, data=SCORES, chunks=(4, 13)), watched(together=20, data=eta), k=[1, 3])
     assert Watched.most >= 20
-    assert found.equals(avgk.evaluate(SCORES, eta, k=[1, 3]))
+    assert result.equals(avgk.evaluate(SCORES, eta, k=[1, 3]))
 
 
 def test_pilot__fetches_its_chunks_at_the_same_time(far):
     with dask.config.set({"avgk.small-scores": 1, "avgk.pilot-least": 6, "avgk.pilot-most": 6}):
         # Were there fewer than these six at once, none would ever be answered.
-        found = avgk.evaluate(watched(together=6), k=[1, 3])
-    assert found.drop_attrs().equals(avgk.evaluate(SCORES, k=[1, 3]).drop_attrs())
+        result = avgk.evaluate(watched(together=6), k=[1, 3])
+    assert result.drop_attrs().equals(avgk.evaluate(SCORES, k=[1, 3]).drop_attrs())
 
 
 @pytest.mark.parametrize("n_ahead", [0, 1, 3])
@@ -294,9 +294,9 @@ def test_evaluate__reads_each_chunk_of_a_far_store_once(far, chunks, shards):
     store = CountingStore(MemoryStore())
     zarr.create_array(store, data=SCORES, chunks=chunks, shards=shards)
     store.reads.clear()
-    found = avgk.evaluate(zarr.open_array(store, mode="r"), k=[1, 3])
+    result = avgk.evaluate(zarr.open_array(store, mode="r"), k=[1, 3])
     assert set(store.chunk_reads().values()) == {1}
-    assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+    assert result.equals(avgk.evaluate(SCORES, k=[1, 3]))
 
 
 def test_far_tasks__hold_many_bands_each(far):
@@ -353,8 +353,8 @@ def in_objects(monkeypatch):
 
 def test_large_objects__are_fetched_in_ranges_each_byte_once(far, in_objects):
     array, asked, _ = in_objects
-    found = avgk.evaluate(array, k=[1, 3])
-    assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+    result = avgk.evaluate(array, k=[1, 3])
+    assert result.equals(avgk.evaluate(SCORES, k=[1, 3]))
     mine = sorted(part for key, part in asked if key == "c/7/0")
     assert mine == [(0, 50), (50, 100), (100, 150), (150, 200), (200, 208)]
     assert len(asked) == 26 * 5

@@ -54,13 +54,13 @@ def write(url, case, options, **layout):
 
 
 def check(url, case, options):
-    """Evaluate and verify what is at a URL."""
+    """Evaluate and verify the store at a URL."""
     result = avgk.evaluate(avgk.open_scores(url, storage_options=options))
     assert result.drop_attrs().identical(case[2])
     assert result.attrs["store"] == url
-    found = avgk.verify(url, storage_options=options)
-    assert found.ok
-    assert found.has_manifest
+    verification = avgk.verify(url, storage_options=options)
+    assert verification.ok
+    assert verification.has_manifest
 
 
 @pytest.mark.sample(1)
@@ -312,7 +312,7 @@ class QuietFiles(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def faulty(s3):
-    """Give the options of the S3 server behind a proxy that injects faults, and a function that sets them."""
+    """Give the options of the S3 server through a proxy that injects faults, and a function that sets them."""
     script = services.SERVICES / "faultproxy.py"
     pytest.importorskip("aiohttp", reason="aiohttp is not installed")
     if not script.exists():

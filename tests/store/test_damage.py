@@ -64,10 +64,10 @@ def test_our_stores__reveal_every_damage_and_name_the_chunk(tmp_path, layout, ki
     damage(path / "scores" / "c" / "1" / "0", path / "scores" / "c" / "2" / "0", kind)
     with pytest.raises(avgk.ReadError, match=r"scores/c/[12]/0"):
         avgk.evaluate(path, k=[1, 3])
-    found = avgk.verify(path)
-    keys = {key for key, _ in found.damaged}
+    verification = avgk.verify(path)
+    keys = {key for key, _ in verification.damaged}
     assert keys == ({"scores/c/1/0", "scores/c/2/0"} if kind == "swapped" else {"scores/c/1/0"})
-    assert found.has_manifest
+    assert verification.has_manifest
 
 
 FOREIGN = {
@@ -99,14 +99,14 @@ def test_foreign_stores__reveal_what_zarr_can_show(tmp_path, layout, kind):
     keys = [array.metadata.encode_chunk_key(index) for index in ((1, 0), (2, 0))]
     damage(*(path / "scores" / key for key in keys), kind)
     if (layout, kind) in SILENT:
-        # Changed bytes may or may not decode; what decodes is taken, and verify says that it could not tell.
+        # Changed bytes may or may not decode. If they do, they are used, and verify says that it cannot detect this.
         assert not avgk.verify(path).has_manifest
         return
     with pytest.raises(avgk.ReadError, match=f"scores/{keys[0]}"):
         avgk.evaluate(path, k=1)
-    found = avgk.verify(path)
-    assert not found.has_manifest
-    assert [key for key, _ in found.damaged] == [f"scores/{keys[0]}"]
+    verification = avgk.verify(path)
+    assert not verification.has_manifest
+    assert [key for key, _ in verification.damaged] == [f"scores/{keys[0]}"]
 
 
 def test_missing_chunks__are_refused_with_their_number_and_may_be_filled(tmp_path):
@@ -197,7 +197,7 @@ def test_truncation__of_chunks_that_blosc_could_not_compress_is_found(tmp_path, 
     array = zarr.create_array(tmp_path / "a.zarr", data=noise, chunks=(20, 400), zarr_format=zarr_format, **codec)
     key = array.metadata.encode_chunk_key((1, 0))
     chunk = tmp_path / "a.zarr" / key
-    assert chunk.stat().st_size > 8000  # stored as it is
+    assert chunk.stat().st_size > 8000  # stored without compression
     chunk.write_bytes(chunk.read_bytes()[:-n_lost])
     store = tmp_path / "a.zarr"
     if place == "zip":

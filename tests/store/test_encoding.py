@@ -182,7 +182,7 @@ ATTRIBUTES = [
 
 
 def with_attributes(name, values, attributes):
-    """Return a group in which one array has the attributes, and what xarray decodes that to; text where it cannot."""
+    """Return a group in which one array has the attributes, and its values as decoded by xarray, or a text if it cannot."""
     group = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
     dims = ("sample", "class")[: values.ndim]
     group.create_array(name, data=values, dimension_names=dims).attrs.update(attributes)

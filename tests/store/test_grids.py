@@ -57,8 +57,8 @@ def test_uneven_chunks__give_the_results_of_others(uneven, tmp_path):
 
 
 def test_uneven_chunks__are_described_and_verified(uneven):
-    found = avgk.info(uneven)
-    assert (found["chunks"], found["shards"], found["n_chunks"], found["n_missing_chunks"]) == ([25, 4], None, 6, 0)
+    info = avgk.info(uneven)
+    assert (info["chunks"], info["shards"], info["n_chunks"], info["n_missing_chunks"]) == ([25, 4], None, 6, 0)
     assert avgk.verify(uneven).n_chunks == 6 + 2
 
 

@@ -1,4 +1,4 @@
-"""Locations: names of options, clients, and what is never shown."""
+"""Locations: names of options, clients, and hidden credentials."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_errors__say_what_to_do():
 
 
 def test_errors__do_not_take_the_digits_of_a_time_for_a_status():
-    told = "GET http://127.0.0.1:9/a in 3.403406857s - HTTP error: error sending request"
-    assert advice(told, "nothing") == "Check the endpoint and the network."
+    text = "GET http://127.0.0.1:9/a in 3.403406857s - HTTP error: error sending request"
+    assert advice(text, "nothing") == "Check the endpoint and the network."
     assert advice("took 0.401 s", "nothing") == "nothing"
     assert "credentials" in advice("Client error with status 403 Forbidden", "nothing")
     assert "credentials" in advice("(401) no", "nothing")

@@ -34,7 +34,7 @@ from avgk_dask.store.where.locations import locate
 from avgk_dask.testing import CountingStore
 from avgk_dask.testing.simulation import Simulation, simulate_store
 
-#: Both parts are in every secret here: what shows neither of them shows no part of it that could be told.
+#: Every secret here has both parts: a text without either shows no recognisable part of it.
 FIRST, LAST = "Swordfish", "7Tuna"
 SECRET, SLASHED = f"{FIRST}+{LAST}", f"{FIRST}/{LAST}"
 #: Refuses connections at once.
@@ -92,7 +92,7 @@ def fitted():
 
 
 def both(lazy):
-    """Give lazy scores as they are shown, and what they evaluate to."""
+    """Return the text of lazy scores and of their result."""
     return repr(lazy), avgk.evaluate(lazy, k=1)
 
 
@@ -145,9 +145,9 @@ OPENS = {
 
 def loop():
     """Give an evaluator of three samples."""
-    found = avgk.Evaluator(3, k=1)
-    found.update(np.eye(3), np.arange(3))
-    return found
+    evaluator = avgk.Evaluator(3, k=1)
+    evaluator.update(np.eye(3), np.arange(3))
+    return evaluator
 
 
 def fill(writer):
@@ -177,7 +177,7 @@ WRITES = {
     "write_report": lambda at, how: avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=1), at),
 }  # fmt: skip
 
-#: AT stands for the location, WITH for its options.
+#: AT is the location, WITH its options.
 COMMANDS = [
     "evaluate AT WITH -k 1", "evaluate here.zarr -k 1 --labels AT WITH", "evaluate here.zarr -k 1 --out AT",
     "evaluate AT WITH -k 1 --activation softmax", "transfer here.zarr AT WITH -k 1", "transfer AT here.zarr -k 1",
@@ -336,8 +336,8 @@ def test_short_secrets__are_in_no_url_and_in_no_option(scan, url, password):
     calls += [functools.partial(run, [*words("info AT WITH --debug", at, how if url.startswith("s3") else {})])]
     for call in calls:
         _, _, texts = scan(call)
-        told = " ".join(texts)
-        assert not [part for part in (f":{password}", f"{password}@", "xyz", "pqr") if part in told], told
+        text = " ".join(texts)
+        assert not [part for part in (f":{password}", f"{password}@", "xyz", "pqr") if part in text], text
 
 
 @pytest.mark.sample(1)

@@ -48,11 +48,11 @@ def axes(sizes):
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.integers(0, 20))
 def test_joined__stretches_are_of_whole_chunks_and_no_longer_than_allowed(sizes, most):
     for axis in axes(sizes):
-        found, ends = axis.joined(most), set(axis.bounds())
-        assert found[0] == 0
-        assert found[-1] == axis.n
-        assert set(found) <= ends
-        for first, last in pairwise(found):
+        bounds, ends = axis.joined(most), set(axis.bounds())
+        assert bounds[0] == 0
+        assert bounds[-1] == axis.n
+        assert set(bounds) <= ends
+        for first, last in pairwise(bounds):
             assert first < last
             assert last - first <= most or len(axis.indices(first, last)) == 1
 
@@ -68,10 +68,10 @@ def test_joined__neighbours_do_not_fit_together(sizes, most):
 
 def test_plan_bands__follow_the_bytes_not_the_chunks():
     for rows in (1, 8, 64, 1000):
-        found, slabs = bands.plan_bands(Axis(800_000, rows), Axis(100, 100), 4, 8 << 20, 4 << 20)
-        assert 320e6 / (4 << 20) <= len(found) - 1 <= 1.2 * 320e6 / (4 << 20)
+        bounds, slabs = bands.plan_bands(Axis(800_000, rows), Axis(100, 100), 4, 8 << 20, 4 << 20)
+        assert 320e6 / (4 << 20) <= len(bounds) - 1 <= 1.2 * 320e6 / (4 << 20)
         assert slabs == [0, 100]
-    # larger chunks stay as they are, few rows are not joined into one band, and narrow rows are not taken for nothing
+    # Larger chunks are not joined, few rows are not joined into one band, and narrow rows have a minimum size.
     assert len(bands.plan_bands(Axis(800_000, 20_000), Axis(100, 100), 4, 8 << 20, 4 << 20)[0]) == 41
     assert len(bands.plan_bands(Axis(64, 1), Axis(10, 10), 4, 8 << 20, 4 << 20)[0]) == 33
     assert bands.plan_bands(Axis(10_000_000, 1), Axis(1, 1), 1, 8 << 20, 4 << 20)[0][1] == 1 << 16
@@ -230,8 +230,8 @@ def test_listing__asks_for_every_chunk_of_a_folder(tmp_path):
     (tmp_path / "a.zarr" / "c" / "500" / "0").write_bytes(b"123")
     with pytest.raises(avgk.ReadError, match=r"^6 of the 1,000 chunks .* c/0/0, c/255/0, c/256/0 and 3 more"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
-    found = avgk.info(array)
-    assert (found["n_missing_chunks"], found["n_stored_bytes"]) == (6, 993 * 24 + 3)
+    info = avgk.info(array)
+    assert (info["n_missing_chunks"], info["n_stored_bytes"]) == (6, 993 * 24 + 3)
     damaged = dict(avgk.verify(array).damaged)
     assert damaged["c/500/0"] == "it has 3 bytes instead of 24"
     assert list(damaged) == [*(f"c/{i}/0" for i in gone), "c/500/0"]

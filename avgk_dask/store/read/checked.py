@@ -33,7 +33,7 @@ from ..where.addresses import (
 )
 from ..where.locations import FileStore
 from .grids import NotAFileError, decoded_size, local_size
-from .manifest import Digest, Document, Manifest, ShardIndex, is_metadata, parse_document
+from .manifest import Digest, Document, Manifest, ShardIndex, digest_of, is_metadata, parse_document
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -71,14 +71,7 @@ _WHOLE, _RANGE = 16 << 20, 8 << 20
 
 
 def n_ranges(n_bytes: int) -> int:
-    """Return the number of ranges in which an object of ``n_bytes`` is fetched.
-
-    Examples
-    --------
-    >>> n_ranges(10_000_000), n_ranges(100_000_000)
-    (1, 12)
-
-    """
+    """Return the number of ranges in which an object of ``n_bytes`` is fetched."""
     return 1 if n_bytes <= _WHOLE else math.ceil(n_bytes / _RANGE)
 
 
@@ -105,7 +98,7 @@ async def get_in_ranges(store: ObjectClient, key: str, check_size: Callable[[int
 #: The option that replaces missing chunks by the fill value, in Python and on the command line.
 FILL = 'missing="fill" (on the command line --missing fill)'
 #: How often a damaged chunk is read, unless the damage is the same twice.
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 #: Seconds until a failed read is tried again at first, and until reads of metadata are given up: opening should not hang.
 _FIRST_PAUSE, _METADATA_SECONDS = 0.1, 1
 
@@ -136,22 +129,28 @@ class Checks:
         return None if self.manifest is None else self.manifest.find(key)
 
     def refuse_size(self, key: str, size: int) -> None:
-        """Raise ReadError if an object is larger than its key allows, before reading it."""
-        written = self.digest(key)
-        if is_metadata(key):
-            most = setting("metadata-bytes")
-            if size > most:
-                raise ReadError(
-                    f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
-                    "Restore it, or raise the setting avgk.metadata-bytes."
-                )
-        elif written is not None and size != written[0]:
-            raise self._damage(key, f"it has {size:,} bytes, and was written with {written[0]:,}")
-        elif self.most_bytes is not None and size > self.most_bytes:
-            raise self._damage(key, f"it has {size:,} bytes, and can need {self.most_bytes:,} at most")
+        """Raise ReadError if an object's size is impossible for its key, before reading it."""
+        most = setting("metadata-bytes")
+        if not is_metadata(key):
+            if reason := self.size_damage(key, size):
+                raise ReadError(self.damage(key, reason))
+        elif size > most:
+            raise ReadError(
+                f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
+                "Restore it, or raise the setting avgk.metadata-bytes."
+            )
 
-    def _damage(self, key: str, reason: str) -> ReadError:
-        return ReadError(f"chunk {key} of {self.location} is damaged: {reason}. Write the store again.")
+    def size_damage(self, key: str, size: int) -> str | None:
+        """Return the reason why a chunk's size is wrong, or None."""
+        written = self.digest(key)
+        if written is not None:
+            return None if size == written[0] else f"it has {size:,} bytes, and was written with {written[0]:,}"
+        too_large = self.most_bytes is not None and size > self.most_bytes
+        return f"it has {size:,} bytes, and can need {self.most_bytes:,} at most" if too_large else None
+
+    def damage(self, key: str, reason: str) -> str:
+        """Return the error text for a damaged chunk."""
+        return f"chunk {key} of {self.location} is damaged: {reason}. Write the store again."
 
     def scrub(self, error: BaseException) -> str:
         """Return an error's class and text without credentials."""
@@ -238,23 +237,20 @@ class CheckedStore(Wrapping):
 
     async def _get_whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         problems: list[str] = []
-        while True:
+        for _ in range(_ATTEMPTS):
             value = await self._get(key, prototype)
             problem = self.problem(key, value)
             if problem is None:
                 return value
-            if value is None or problem in problems or len(problems) == _ATTEMPTS:
-                break
+            if value is None or problem in problems:
+                raise ReadError(problem)
             problems.append(problem)
-        if (
-            value is not None and problem not in problems
-        ):  # the damage differs each time, so the stored chunk may be sound
-            why = problem.partition("damaged: ")[2].removesuffix(". Write the store again.")
-            problem = (
-                f"chunk {key} of {self.checks.location} has other bytes each time it is read (last: {why}). "
-                "Check the network and the disk."
-            )
-        raise ReadError(problem)
+        # The damage differs each time, so the stored chunk may be sound.
+        why = problems[-1].partition("damaged: ")[2].removesuffix(". Write the store again.")
+        raise ReadError(
+            f"chunk {key} of {self.checks.location} has other bytes each time it is read (last: {why}). "
+            "Check the network and the disk."
+        )
 
     async def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Read a key or a part of it; retry for a while after errors that may be temporary."""
@@ -315,23 +311,25 @@ class CheckedStore(Wrapping):
 
     def problem(self, key: str, value: Buffer | Array | None, *, whole: bool = True) -> str | None:
         """Return an error text for a chunk that is missing (None) or damaged, or None if it is sound."""
-        chunk = f"chunk {key} of {self.checks.location}"
         if value is None:
             is_written = self.checks.digest(key) is not None
             if self.checks.missing == "fill" and not is_written:
                 return None
             cure = "write the store again" if is_written else f"replace it by the fill value with {FILL}"
-            return f"{chunk} is missing or not a regular file. Restore it, or {cure}."
+            return f"chunk {key} of {self.checks.location} is missing or not a regular file. Restore it, or {cure}."
         if not whole:
             return None
         data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data
         reason = self._find_damage(key, data) if data.nbytes else "it is empty"
-        return f"{chunk} is damaged: {reason}. Write the store again." if reason else None
+        return self.checks.damage(key, reason) if reason else None
 
     def _find_damage(self, key: str, data: memoryview) -> str | None:
         """Describe the damage to a chunk's bytes that can be detected without decoding them, or return None."""
-        if self.checks.digest(key) is not None and self.checks.manifest is not None:
-            return self.checks.manifest.complaint(key, data)
+        if reason := self.checks.size_damage(key, data.nbytes):
+            return reason
+        if (written := self.checks.digest(key)) is not None:
+            hashed = digest_of(data)[1]
+            return None if hashed == written[1] else f"its bytes were changed (hash {hashed:x}, not {written[1]:x})"
         if self.checks.is_blosc:
             # Blosc itself accepts a truncated chunk if it was stored without compression.
             length, claimed = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")

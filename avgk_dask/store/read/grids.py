@@ -22,7 +22,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from ...arrays import whole_number
 from ...errors import OptionError
-from ..where.addresses import StoredArray, is_uneven, uneven_sizes
+from ..where.addresses import StoredArray, chunk_sizes, is_uneven
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ Grid = tuple[Axis, ...]
 
 def grid_of(array: StoredArray) -> Grid:
     """Return the axes of an array's grid of stored chunks (or shards)."""
-    uneven = uneven_sizes(array)
-    if uneven is None:
+    if not is_uneven(array):
         return tuple(Axis(n, size) for n, size in zip(array.shape, array.shards or array.chunks, strict=True))
+    uneven = chunk_sizes(array)
     return tuple(Axis(n, max(sizes), tuple(accumulate(sizes))) for n, sizes in zip(array.shape, uneven, strict=True))
 
 
@@ -209,15 +209,7 @@ def local_size(store: Store, key: str) -> int | None:
 
 
 def most_bytes(array: StoredArray) -> int:
-    """Return the largest size that a stored chunk (or shard) of an array can have.
-
-    Examples
-    --------
-    >>> import zarr
-    >>> most_bytes(zarr.create_array({}, shape=(1000, 400), chunks=(100, 400), dtype="f4"))
-    174096
-
-    """
+    """Return the largest size that a stored chunk (or shard) of an array can have."""
     outer = outer_sizes(array)
     decoded = math.prod(outer) * array.dtype.itemsize
     n_inner = math.prod(outer) // max(1, math.prod(chunks_of(array)))

@@ -47,14 +47,7 @@ def is_metadata(key: str) -> bool:
 
 
 def parse_document(data: bytes, name: str) -> Document:
-    """Parse a JSON object; ``name`` names it in the StoreError for anything else.
-
-    Examples
-    --------
-    >>> parse_document(b'{"a": 1}', "zarr.json of x.zarr")
-    {'a': 1}
-
-    """
+    """Parse a JSON object; ``name`` names it in the StoreError for anything else."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -79,14 +72,7 @@ Digests = dict[str, Digest]
 
 
 def digest_of(data: bytes | bytearray | memoryview) -> Digest:
-    """Return the length and the XXH3 (64 bits) of stored bytes.
-
-    Examples
-    --------
-    >>> digest_of(b"") == (0, 0x2D06800538D394C2)
-    True
-
-    """
+    """Return the length and the XXH3 (64 bits) of stored bytes."""
     view, hashed = memoryview(data).cast("B"), xxhash.xxh3_64()
     for first in range(0, view.nbytes, _PIECE):
         hashed.update(view[first : first + _PIECE])
@@ -134,16 +120,6 @@ class Manifest:
             return None
         length, hashed = self.table[index].tolist()
         return length, hashed
-
-    def complaint(self, key: str, data: memoryview) -> str | None:
-        """Describe how a chunk's stored bytes differ from those written, or return None."""
-        expected = self.find(key)
-        if expected is None:
-            return None
-        if data.nbytes != expected[0]:
-            return f"it has {data.nbytes:,} bytes, and was written with {expected[0]:,}"
-        hashed = digest_of(data)[1]
-        return None if hashed == expected[1] else f"its bytes were changed (hash {hashed:x}, not {expected[1]:x})"
 
 
 def table_digest(table: Table) -> str:
@@ -297,14 +273,7 @@ def _damaged(location: str, why: str) -> StoreError:
 
 
 def metadata_digest(document: Document) -> str:
-    """Return the SHA-256 of the metadata of an array or group, without attributes that do not affect values.
-
-    Examples
-    --------
-    >>> metadata_digest({"shape": [3], "attributes": {"note": 1}}) == metadata_digest({"shape": [3]})
-    True
-
-    """
+    """Return the SHA-256 of the metadata of an array or group, without attributes that do not affect values."""
     return _sha256({n: value for n, value in without_notes(document).items() if n != "consolidated_metadata"})
 
 

@@ -56,14 +56,17 @@ class StoredArrays:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of the manifest of the scores, or an empty text if they have none."""
-        checks = getattr(self.scores.store, "checks", None)
-        return "" if checks is None or checks.manifest is None else table_digest(checks.manifest.table)
+        manifest = getattr(_checks_of(self.scores), "manifest", None)
+        return "" if manifest is None else table_digest(manifest.table)
+
+
+def _checks_of(array: object) -> Checks | None:
+    return getattr(getattr(array, "store", None), "checks", None)
 
 
 def is_sealed(array: object) -> bool:
     """Return whether an array's metadata and chunks are checked against a seal."""
-    checks = getattr(getattr(array, "store", None), "checks", None)
-    return checks is not None and checks.sealed is not None
+    return getattr(_checks_of(array), "sealed", None) is not None
 
 
 def array_token(array: StoredArray) -> str:
@@ -72,7 +75,7 @@ def array_token(array: StoredArray) -> str:
     It is a hash of everything that the seal covers. An array without a seal may change, so each time it is opened it gets a
     new name.
     """
-    checks = getattr(getattr(array, "store", None), "checks", None)
+    checks = _checks_of(array)
     if checks is None or checks.sealed is None or checks.manifest is None:
         return uuid.uuid4().hex[:24]
     content = "\n".join(
@@ -232,22 +235,18 @@ async def _probe(store: CheckedStore, path: str) -> Literal[2, 3]:
         for name in ("zarr.json", ".zgroup", ".zarray"):
             if await get(store, prefix + name) is not None:
                 return 3 if name == "zarr.json" else 2
-        await _check_bucket(bare_store(store))
+        # Clients may report an absent bucket as an absent key. Listing it fails if it is absent.
+        inner = bare_store(store)
+        if isinstance(inner, ObjectStore) and type(inner.store).__name__ != "HTTPStore":
+            await anext(inner.list_dir(""), None)
+        elif isinstance(inner, FsspecStore) and "s3" in str(inner.fs.protocol):
+            await list_bucket(inner)
     raise StoreError("it has no zarr.json, .zgroup or .zarray")
-
-
-async def _check_bucket(store: Store) -> None:
-    """Fail if the bucket does not exist, for clients that report an absent bucket as an absent key."""
-    if isinstance(store, ObjectStore) and type(store.store).__name__ != "HTTPStore":
-        async for _ in store.list_dir(""):
-            return
-    if isinstance(store, FsspecStore) and "s3" in str(store.fs.protocol):
-        await list_bucket(store)
 
 
 def _check_axes(array: StoredArray, location: str) -> StoredArray:
     """Return scores; raise ScoresError if classes are not their last dimension, or they are the slots of a truncated store."""
-    names = tuple(getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or ())
+    names = dimensions_of(array)
     if "class" in names[:-1]:
         dimensions = ", ".join(map(str, names))
         raise ScoresError(f"scores must be (sample, class); {location} holds ({dimensions}). Transpose it first.")

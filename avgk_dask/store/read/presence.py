@@ -61,20 +61,18 @@ def _measure_files(array: StoredArray, root: str) -> Lengths:
     grid = chunk_grid(array)
 
     def measure(numbers: Sequence[int]) -> list[int]:
-        indices = np.transpose(np.unravel_index(np.asarray(numbers), grid)).tolist()
-        return [_file_length(f"{root}/{chunk_key(array, tuple(index))}") for index in indices]
+        lengths = []
+        for index in np.transpose(np.unravel_index(np.asarray(numbers), grid)).tolist():
+            try:
+                status = os.stat(f"{root}/{chunk_key(array, tuple(index))}")
+                lengths.append(status.st_size if stat.S_ISREG(status.st_mode) else ABSENT)
+            except (FileNotFoundError, NotADirectoryError):
+                lengths.append(ABSENT)
+        return lengths
 
-    lengths = chain.from_iterable(map_batches(measure, range(math.prod(grid))))
-    return np.fromiter(lengths, np.int64, math.prod(grid)).reshape(grid)
-
-
-def _file_length(path: str) -> int:
-    """Return the length of a regular file; folders and dangling links are not chunks."""
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return ABSENT
-    return status.st_size if stat.S_ISREG(status.st_mode) else ABSENT
+    n_chunks = math.prod(grid)
+    lengths = chain.from_iterable(map_batches(measure, range(n_chunks)))
+    return np.fromiter(lengths, np.int64, n_chunks).reshape(grid)
 
 
 def find_bad_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]]] | None:
@@ -94,15 +92,10 @@ def find_bad_chunks(array: StoredArray) -> tuple[list[str], list[tuple[str, str]
     damaged = []
     for index in _indices(bad & (lengths >= 0)):
         length = int(lengths[index])
-        if length == 0:
-            reason = "it is empty"
-        elif written is not None and length != written[index]:
-            reason = f"it has {length:,} bytes, and was written with {written[index]:,}"
-        elif expected is not None and length != expected:
-            reason = f"it has {length:,} bytes instead of {expected:,}"
-        else:
-            reason = f"it has {length:,} bytes, and can need {most:,} at most"
-        damaged.append((chunk_key(array, index), reason))
+        key, reason = chunk_key(array, index), "it is empty"
+        if length:
+            reason = checks.size_damage(key, length) or f"it has {length:,} bytes instead of {expected:,}"
+        damaged.append((key, reason))
     return missing, damaged
 
 
@@ -124,10 +117,7 @@ def check_chunks(array: StoredArray) -> None:
     if not isinstance(store, CheckedStore):
         return
     refuse_forked(store)
-    bad_chunks = find_bad_chunks(array)
-    if bad_chunks is None:
-        return
-    missing, damaged = bad_chunks
+    missing, damaged = find_bad_chunks(array) or ([], [])
     if missing:
         sizes = outer_sizes(array)
         them, each = ("it", "") if len(missing) == 1 else ("them", " each")

@@ -133,10 +133,8 @@ def is_uneven(array: Any) -> bool:
     return hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes")
 
 
-def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Return the sizes of the chunks along each axis, clipped at the array's edge, or None if they are regular."""
-    if not is_uneven(array):
-        return None
+def chunk_sizes(array: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of uneven chunks along each axis, clipped at the array's edge."""
     return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
 
 
@@ -201,14 +199,7 @@ async def create(store: FsspecStore, key: str, data: bytes) -> bool:
 
 
 def shown(place: object) -> str:
-    """Return a path, a URL or the location of a Zarr store without credentials.
-
-    Examples
-    --------
-    >>> shown("https://me:secret@example.org/scores.zarr?sig=abc")
-    'https://***@example.org/scores.zarr'
-
-    """
+    """Return a path, a URL or the location of a Zarr store without credentials."""
     if isinstance(place, StorePath):
         return f"{shown(place.store)}/{place.path}".rstrip("/")
     if isinstance(place, (FsspecStore, ObjectStore)):
@@ -291,14 +282,7 @@ _LASTING = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether an error of a store's client may be temporary.
-
-    Examples
-    --------
-    >>> may_pass(ConnectionResetError("reset by peer")), may_pass(OSError("403 Forbidden"))
-    (True, False)
-
-    """
+    """Return whether an error of a store's client may be temporary."""
     known = advice(f"{type(error).__name__}: {error}", _NETWORK)
     return not isinstance(error, _LASTING) and known == _NETWORK
 

@@ -187,16 +187,14 @@ def locate(path: object, options: Options | None = None, *, write: bool = False)
 
 def _check_endpoint(name: str, address: str) -> None:
     """Refuse an endpoint that is not the address of a server, on which clients fail in various ways."""
-    if "://" not in address:
-        raise OptionError(f"{name} must begin with http:// or https://; got {shown_address(address)!r}. Add it.")
     try:
-        is_address = bool(urlsplit(address).hostname) and urlsplit(address).port != 0
+        parts = urlsplit(address)
+        is_address = "://" in address and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
     if not is_address:
-        refuse(
-            OptionError(f"{name} must be http://HOST:PORT or https://HOST; got {shown_address(address)!r}. Correct it.")
-        )
+        address = shown_address(address)
+        refuse(OptionError(f"{name} must be http://HOST:PORT or https://HOST; got {address!r}. Correct it."))
 
 
 def _local(path: str, write: bool) -> Store:
