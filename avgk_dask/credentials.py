@@ -60,7 +60,7 @@ def shown(location: object) -> str:
     if not _URL.search(text):
         return text
     return "::".join(
-        link.shown() if link else part if clear and "@" not in part else HIDDEN
+        link.redacted() if link else part if clear and "@" not in part else HIDDEN
         for part, link, clear in _read_links(text)
     )
 
@@ -72,7 +72,7 @@ def _read_links(text: str) -> Iterator[tuple[str, _Link | None, bool]]:
     """
     clear = True
     for part in _links(text):
-        link = _Link.of(part)
+        link = _Link.parse(part)
         yield part, link, clear
         clear = clear and not (link and (link.user or link.query))
 
@@ -117,7 +117,7 @@ class _Link(NamedTuple):
     query: str
 
     @classmethod
-    def of(cls, text: str) -> _Link | None:
+    def parse(cls, text: str) -> _Link | None:
         """Split a URL, in an ambiguous case such that more is hidden; return None for other texts."""
         match = _URL.search(text)
         if match is None:
@@ -133,7 +133,7 @@ class _Link(NamedTuple):
         end = re.search(r"[?#]|$", place).start()  # type: ignore[union-attr]
         return cls(scheme, user, place[:end], place[end:])
 
-    def shown(self) -> str:
+    def redacted(self) -> str:
         place = _PAIR.sub(rf"\1={HIDDEN}", self.place)
         mark = "" if not self.user else HIDDEN if place[:1] in ("", "/") else f"{HIDDEN}@"
         return f"{self.scheme}{mark}{place}"

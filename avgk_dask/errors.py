@@ -34,7 +34,7 @@ def label_cure(dtype: object) -> str:
         )
     cure = "Convert them with labels.astype(int)"
     if kind == "f":
-        return f"{cure}; if NaN means unlabelled, first replace it by -1."
+        return f"{cure}; if NaN means unlabelled, fill it with -1 first."
     return f'{cure}, nullable ones with labels.astype("Int64").' if kind == "b" else f"{cure}."
 
 

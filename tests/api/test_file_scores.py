@@ -239,7 +239,7 @@ def test_evaluate__reads_each_row_once_after_a_pilot(tmp_path, name, monkeypatch
 
 def test_file_store__is_read_through_zarr_as_well(tmp_path):
     path, _ = make(tmp_path, "fortran.npy")
-    store = CountingStore(FileStore.at(path, None, None, True))
+    store = CountingStore(FileStore.from_path(path, None, None, True))
     with dask.config.set(SMALL):
         found = avgk.evaluate(store, LABELS, k=2)
     same(found, avgk.evaluate(SCORES, LABELS, k=2))
@@ -423,7 +423,7 @@ def test_file_stores__cannot_be_written(tmp_path):
 
     path, _ = make(tmp_path, "c.npy")
     with pytest.raises(Exception, match="read-only"):
-        zarr.open_group(FileStore.at(path, None, None, True), mode="r+").create_array("x", shape=(1,), dtype="f4")
+        zarr.open_group(FileStore.from_path(path, None, None, True), mode="r+").create_array("x", shape=(1,), dtype="f4")
     with pytest.raises(avgk.StoreError, match="must be a Zarr store; got the file"):
         avgk.verify(path)
 

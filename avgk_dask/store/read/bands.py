@@ -85,8 +85,8 @@ def row_axis(array: StoredArray, most_bytes: int) -> Axis:
     n_rows = n_outer * chunks.n * inner
     if chunks.ends is None and (n_outer == 1 or chunks.n % chunks.size == 0):
         return Axis(n_rows, chunks.size * inner)
-    ends = ((i * chunks.n + end) * inner for i in range(n_outer) for end in chunks.bounds()[1:])
-    return Axis(n_rows, chunks.size * inner, tuple(ends))
+    ends = tuple((i * chunks.n + end) * inner for i in range(n_outer) for end in chunks.bounds()[1:])
+    return Axis(n_rows, chunks.size * inner, ends)
 
 
 #: Joining chunks leaves at least this many bands, to keep many cores busy.
@@ -142,40 +142,34 @@ class BandReader:
         """Yield the slabs of each band, read ahead if the store is remote; a slab is valid until the next one is requested."""
         if self.is_near:
             with self.pool.lend(Scratch) as scratch:
-                yield from (self.slabs(band, scratch) for band in bands)
+                for band in bands:
+                    yield (read_matrix(self.array, part, scratch) for part in self._parts(band))
             return
-        parts = [self._part(band, *classes) for band in bands for classes in pairwise(self.classes)]
+        parts = [part for band in bands for part in self._parts(band)]
         with closing(self.read_parts(parts)) as slabs:
             for _ in bands:
                 yield islice(slabs, len(self.classes) - 1)
 
-    def read_parts(self, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
+    def read_parts(self, parts: Sequence[Box]) -> Generator[Array]:
         """Yield parts of the scores, read ahead if the store is remote."""
         if self.is_near:
             yield from (read_matrix(self.array, part) for part in parts)
             return
         yield from self.read_ahead(self.array, parts)
 
-    def read_ahead(self, array: StoredArray, parts: Sequence[tuple[slice, ...]]) -> Generator[Array]:
+    def read_ahead(self, array: StoredArray, parts: Sequence[Box]) -> Generator[Array]:
         """Yield parts of an array of a remote store, the scores or one next to them, read ahead."""
         boxes = [matrix_boxes(array, part) for part in parts]
         with self.ahead.queue(array, list(chain.from_iterable(boxes)), self.ahead_bytes) as queue:
             for part_boxes in boxes:
                 yield _join([read_array(*queue.take()) for _ in part_boxes])
 
-    def slabs(self, band: int, scratch: Scratch | None = None) -> Iterator[Array]:
-        """Return the slabs of a band in the order of their classes."""
-        return (self.read(band, *classes, scratch) for classes in pairwise(self.classes))
-
-    def read(self, band: int, first_class: int, last_class: int, scratch: Scratch | None = None) -> Array:
-        """Return the scores of one band and a stretch of classes; with a scratch, valid until that is used again."""
-        return read_matrix(self.array, self._part(band, first_class, last_class), scratch)
-
-    def _part(self, band: int, first_class: int, last_class: int) -> tuple[slice, ...]:
-        return slice(self.rows[band], self.rows[band + 1]), slice(first_class, last_class)
+    def _parts(self, band: int) -> list[Box]:
+        rows = slice(self.rows[band], self.rows[band + 1])
+        return [(rows, slice(*classes)) for classes in pairwise(self.classes)]
 
 
-def read_matrix(array: StoredArray, part: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+def read_matrix(array: StoredArray, part: Box, scratch: Scratch | None = None) -> Array:
     """Read and decode some rows and classes of an array as a matrix."""
     boxes = matrix_boxes(array, part)
     return _join([read_array(array, box, scratch if len(boxes) == 1 else None) for box in boxes])
@@ -187,12 +181,12 @@ def _join(boxes: list[Array]) -> Array:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def read_array(array: StoredArray, part: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+def read_array(array: StoredArray, part: Box, scratch: Scratch | None = None) -> Array:
     """Read and decode a part of a stored array, whole along axes not given; errors name the store and the chunk."""
     return decode(array, read_stored(array, part, scratch))
 
 
-def read_stored(array: StoredArray, part: tuple[slice, ...], scratch: Scratch | None = None) -> Array:
+def read_stored(array: StoredArray, part: Box, scratch: Scratch | None = None) -> Array:
     """Read a part of a stored array as ``read_array`` does, but return the stored values."""
     part = (*part, *(slice(0, n) for n in array.shape[len(part) :]))
     failures: list[str] = []
@@ -200,7 +194,7 @@ def read_stored(array: StoredArray, part: tuple[slice, ...], scratch: Scratch | 
         try:
             return _read(array, part, scratch or Scratch())
         except AvgkError as error:
-            if ChunkFiles.of(array) is None:  # the store has tried again itself
+            if ChunkFiles.from_array(array) is None:  # the store has tried again itself
                 raise
             failure = ReadError(str(error))
         except Exception as error:
@@ -211,7 +205,7 @@ def read_stored(array: StoredArray, part: tuple[slice, ...], scratch: Scratch | 
         time.sleep(_PAUSE)
 
 
-def _read(array: StoredArray, part: tuple[slice, ...], scratch: Scratch) -> Array:
+def _read(array: StoredArray, part: Box, scratch: Scratch) -> Array:
     rows = rows_of(array)
     if rows is not None:  # a file, of which any rows can be read
         first, last = part[0].start, part[0].stop
@@ -219,7 +213,7 @@ def _read(array: StoredArray, part: tuple[slice, ...], scratch: Scratch) -> Arra
         block: Array = scratch.space("part", math.prod(shape) * rows.dtype.itemsize).view(rows.dtype).reshape(shape)
         rows.fill(first, last, block)
         return block[(slice(None), *part[1:])]
-    files = ChunkFiles.of(array)
+    files = ChunkFiles.from_array(array)
     if files is not None and (chunks := files.read(part, scratch)) is not None:
         return chunks
     if shards := shards_of(array):
@@ -231,7 +225,7 @@ def _read(array: StoredArray, part: tuple[slice, ...], scratch: Scratch) -> Arra
     return np.asarray(array[part])
 
 
-def _first_failure(array: StoredArray, part: tuple[slice, ...], error: Exception) -> ReadError:
+def _first_failure(array: StoredArray, part: Box, error: Exception) -> ReadError:
     """Return the error that names the first unreadable chunk of a part."""
     grid = grid_of(array)
     indices = indices_within(grid, part)

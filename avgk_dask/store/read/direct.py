@@ -64,7 +64,7 @@ class ChunkFiles:
         self._root = str(array.store_path.store._store.root)
 
     @classmethod
-    def of(cls, array: StoredArray) -> ChunkFiles | None:
+    def from_array(cls, array: StoredArray) -> ChunkFiles | None:
         """Return the reader of an array's files, or None if zarr must read it."""
         store = array.store_path.store
         if type(store) is not CheckedStore or type(store._store) is not LocalStore or sys.byteorder != "little":

@@ -133,7 +133,7 @@ _ABSENT = 2**64 - 1
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """The position of the index in an array's shards, and the shapes that tell which inner chunks belong to the array."""
+    """The position of the index in an array's shards, and the shapes that show which inner chunks belong to the array."""
 
     array: str
     shape: tuple[int, ...]
@@ -142,7 +142,7 @@ class ShardIndex:
     at_end: bool
 
     @classmethod
-    def of(cls, array: StoredArray) -> ShardIndex | None:
+    def from_array(cls, array: StoredArray) -> ShardIndex | None:
         """Return the index of an array with ordinary shards, or None."""
         codecs: tuple[object, ...] = getattr(array.metadata, "codecs", ())
         if len(codecs) != 1 or not isinstance(codecs[0], ShardingCodec):

@@ -205,7 +205,7 @@ def with_checks(
     """Return the array at a path of a store, its reads checked against the digests and the indices of its shards."""
     with metadata_errors(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
-        index = ShardIndex.of(array)
+        index = ShardIndex.from_array(array)
         codecs = outer_codecs(array)
         checks = replace(
             store.checks,
@@ -284,15 +284,13 @@ def consolidated_document(store: CheckedStore, folder: str, name: str) -> Docume
     return copy if isinstance(copy, dict) else None
 
 
-def same_array(store: CheckedStore, path: str, one: Document, other: Document) -> bool:
+def same_array(store: CheckedStore, path: str, *documents: Document) -> bool:
     """Return whether two metadata documents describe the same array, apart from attributes that do not affect values."""
     try:
-        first, second = (
-            _from_document(store, path, path, without_notes(document)).metadata for document in (one, other)
-        )
+        one, other = (_from_document(store, path, path, without_notes(document)) for document in documents)
     except StoreError:
         return False
-    return bool(first == second)
+    return bool(one.metadata == other.metadata)
 
 
 def consolidated_metadata(document: Document) -> Document:

@@ -106,7 +106,7 @@ def open_arrays(
 
     Raise StoreError if there is no store, no array of that name in it, or its writer did not finish.
     """
-    file = FileStore.at(store, scores, labels, own_labels)
+    file = FileStore.from_path(store, scores, labels, own_labels)
     if file is not None:
         store, scores, labels = file, None, None
     node, root = open_node(store, storage_options, missing)

@@ -303,7 +303,7 @@ class FileStore(Store):
         self.rows = {"scores": file.scores} | ({} if file.labels is None else {"labels": file.labels})
 
     @classmethod
-    def at(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
+    def from_path(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
         """Open the file at a path, or return None if it is not a file of scores."""
         if not is_matrix_file(path):
             return None
