@@ -55,7 +55,7 @@ def edits(document, n, seed, keep=lambda path: True):
     return sorted({(path, json.dumps(value) if value is not ... else "...") for path, value in pairs}, key=str)[:n]
 
 
-def shown(pair):
+def name_edit(pair):
     return f"{'.'.join(map(str, pair[0])) or 'all'}={pair[1]}"
 
 
@@ -133,7 +133,7 @@ def test_root_metadata__edited_never_change_a_number(store, sound, name, pair):
 
 
 @pytest.mark.sample(15)
-@pytest.mark.parametrize("pair", edits(OURS["manifest/scores/zarr.json"], 40, 5), ids=shown)
+@pytest.mark.parametrize("pair", edits(OURS["manifest/scores/zarr.json"], 40, 5), ids=name_edit)
 def test_table_metadata__edited_never_change_a_number(store, sound, pair):
     path = store("ours")
     root = read(path / "zarr.json")
