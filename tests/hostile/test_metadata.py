@@ -104,7 +104,7 @@ OURS, SHARDED, TRUNCATED, V3, V2 = map(documents, ("ours", "sharded", "truncated
 @pytest.mark.parametrize("name, pair", [
     *(("ours", pair) for pair in edits(OURS["scores/zarr.json"], 70, 1)),
     *(("sharded", pair) for pair in edits(SHARDED["scores/zarr.json"], 50, 2)),
-], ids=lambda value: value if isinstance(value, str) else shown(value))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else name_edit(value))  # fmt: skip
 def test_array_metadata__edited_with_their_copy_never_change_a_number(store, sound, name, pair):
     path = store(name)
     root = read(path / "zarr.json")
@@ -125,7 +125,7 @@ def in_table(path):
 @pytest.mark.parametrize("name, pair", [
     *(("ours", pair) for pair in edits(OURS["zarr.json"], 110, 3, lambda path: not in_table(path))),
     *(("truncated", pair) for pair in edits(TRUNCATED["zarr.json"], 60, 4, lambda path: path[:1] == ("attributes",))),
-], ids=lambda value: value if isinstance(value, str) else shown(value))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else name_edit(value))  # fmt: skip
 def test_root_metadata__edited_never_change_a_number(store, sound, name, pair):
     path = store(name)
     write(path / "zarr.json", edited(read(path / "zarr.json"), pair[0], value_of(pair)))
@@ -149,7 +149,7 @@ def test_table_metadata__edited_never_change_a_number(store, sound, pair):
     *(("v3", "zarr.json", pair) for pair in edits(V3["zarr.json"], 12, 7)),
     *(("v2", "scores/.zarray", pair) for pair in edits(V2["scores/.zarray"], 50, 8)),
     *(("v2", ".zgroup", pair) for pair in edits(V2[".zgroup"], 8, 9)),
-], ids=lambda value: value if isinstance(value, str) else shown(value))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else name_edit(value))  # fmt: skip
 def test_foreign_metadata__edited_end_in_an_answer_or_one_clear_error(store, sound, name, key, pair):
     path = store(name)
     write(path / key, edited(read(path / key), pair[0], value_of(pair)))
