@@ -423,7 +423,9 @@ def test_file_stores__cannot_be_written(tmp_path):
 
     path, _ = make(tmp_path, "c.npy")
     with pytest.raises(Exception, match="read-only"):
-        zarr.open_group(FileStore.from_path(path, None, None, True), mode="r+").create_array("x", shape=(1,), dtype="f4")
+        zarr.open_group(FileStore.from_path(path, None, None, True), mode="r+").create_array(
+            "x", shape=(1,), dtype="f4"
+        )
     with pytest.raises(avgk.StoreError, match="must be a Zarr store; got the file"):
         avgk.verify(path)
 

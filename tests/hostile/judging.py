@@ -40,12 +40,12 @@ def info(path):
     return {name: info[name] for name in ("n_samples", "n_classes", "dtype", "labels", "values")}
 
 
-#: Reading functions, by name; each gives something that can be compared with what a sound store gives.
+#: Reading functions, by name; their values can be compared with those of a sound store.
 READERS = {"evaluate": evaluate, "threshold": threshold, "info": info, "verify": verify, "ingest": ingest}
 
 
 def outcome(call, *arguments):
-    """Give what a call comes to: ("refused", its text) or ("answer", its value); anything else is a failure."""
+    """Return the outcome of a call: ("refused", its text) or ("answer", its value); anything else is a failure."""
     try:
         return "answer", call(*arguments)
     except avgk.AvgkError as error:
@@ -68,7 +68,7 @@ def equal(a, b):
 
 
 def answers(path):
-    """Give what each reader says of a sound store; only a truncated one is not ingested."""
+    """Return the answer of each reader for a sound store; only truncated stores are not ingested."""
     outcomes = {name: outcome(call, path) for name, call in READERS.items()}
     refused = [name for name, (kind, _) in outcomes.items() if kind == "refused"]
     assert refused == (["ingest"] if pathlib.Path(path).name == "truncated" else [])

@@ -1,4 +1,4 @@
-"""Bombs: small inputs that claim to be large are refused before they are unpacked, and long ones take no more than their length."""
+"""Bombs: small inputs that claim to be large are refused before decoding, and long ones take linear time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(scope="module", autouse=True)
 def imported():
-    """Import and compile all that is needed, which would count as memory."""
+    """Import and compile everything first, as it would count as memory."""
     avgk.evaluate(SCORES, LABELS, 1, straddle=False)
     avgk.breakdown(SCORES, LABELS, 1)
 
 
 @contextmanager
 def within(n_bytes=30_000_000):
-    """Hold that no more memory than this is taken meanwhile."""
+    """Assert a limit on the memory taken in the context."""
     tracemalloc.start()
     try:
         yield
@@ -59,7 +59,7 @@ def test_verify__decodes_no_texts(tmp_path, zarr_format):
 
 
 def npz_of_zeros(path, shape):
-    """Write an npz file of labels that are all 0, which takes a thousandth of them."""
+    """Write a compressed npz file of labels 0, a thousandth of their size."""
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("labels.npy", "w") as member,
@@ -134,7 +134,7 @@ def test_names__that_are_long_are_not_compared():
 
 
 def bomb(codec):
-    """Give a chunk that begins with a sound header and claims 4 GB, or that inflates to 80 MB."""
+    """Return a chunk with a valid header that claims 4 GB, or one that inflates to 80 MB."""
     if codec == "zstd":
         return bytes.fromhex("28b52ffd") + bytes([0b11100000]) + struct.pack("<Q", 1 << 32) + bytes(40)
     if codec == "blosc":

@@ -1,4 +1,4 @@
-"""Forged files of evaluators, with the right hash: each is refused by name, or loads to something that can be gone on with."""
+"""Forged files of evaluators with a valid hash: each is refused by name, or loads to a usable evaluator."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import avgk_dask as avgk
 
 pytestmark = [pytest.mark.filterwarnings("ignore::avgk_dask.ResultWarning"), pytest.mark.timeout(300)]
 
-#: Settings with which a few rows are many, so that all parts of a state are there.
+#: Settings with which few rows suffice to fill all parts of a state.
 TINY = {"avgk.small-scores": 8, "avgk.task-bytes": 400, "avgk.least-events": 4, "avgk.tie-groups": 2}
 RNG = np.random.default_rng(0)
 SCORES = RNG.integers(0, 6, (240, 5)).astype(np.float32)
 LABELS = RNG.integers(-1, 5, 240)
 SOFT = RNG.dirichlet(np.ones(5), 240)
-#: More values than of metadata: numbers beyond any integer, budgets and names.
+#: Further values: numbers beyond any integer, budgets and names.
 MORE = [*VALUES, 1 << 62, -(1 << 63), 10**30, 1e308, "1e999999999", "1/0", "uint8", "hard labels", "groups", [1, 2, 3]]
-#: Bytes that one forged file may take: some of the scans' own tables are a few MB.
+#: Memory allowed for one forged file: some tables of a scan take a few MB.
 MOST_BYTES = 150_000_000
 
 
@@ -49,7 +49,7 @@ def fill(evaluator, given, first, last):
 
 @pytest.fixture(scope="module")
 def masters(tmp_path_factory):
-    """Give the bytes of a sound file of each kind, and of a second run."""
+    """Return the bytes of a sound file of each kind, and of a second run."""
     folder, files = tmp_path_factory.mktemp("evaluators"), {}
     for name, (settings, options, given, n) in KINDS.items():
         with dask.config.set(settings):
@@ -63,7 +63,7 @@ def masters(tmp_path_factory):
 
 
 def take_apart(data):
-    """Give the form of a file, the description of its arrays, and their bytes."""
+    """Return the form of a file, the descriptions of its arrays, and their bytes."""
     place = 24 + int.from_bytes(data[16:24], "little")
     form, descriptions = json.loads(data[24:place])
     arrays = []
@@ -80,7 +80,7 @@ def put_together(form, descriptions, arrays):
 
 
 def forged_array(description, data, chooser):
-    """Give an array of another dtype, shape, length or content."""
+    """Return an array of another dtype, shape, length or content."""
     name, dtype, shape, _ = description
     array = np.frombuffer(data, dtype).reshape(shape).copy()
     flat = array.reshape(-1)
@@ -112,7 +112,7 @@ def forged_array(description, data, chooser):
 
 
 def forged(data, chooser):
-    """Give a file with one thing changed, and its hash made again."""
+    """Return a file with one change and a new hash."""
     form, descriptions, arrays = take_apart(data)
     what = chooser.random()
     if what < 0.5:
@@ -152,7 +152,7 @@ def refusal(call, *arguments):
 
 
 def go_on(path, name):
-    """Do with a file all that can be done; only errors of ours may come of it, and those of its content name it."""
+    """Use a file in all ways; only an AvgkError may be raised, and errors about its content name it."""
     _, options, given, n = KINDS["narrowed" if name == "again" else name]
     for use in (
         lambda one: one.result(),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(20)
 
 
 def ingested(path, labels=None):
-    """Give what a file comes to when it is ingested: ("refused", text) or ("answer", result)."""
+    """Return the outcome of ingesting a file: ("refused", text) or ("answer", result)."""
     out = path.with_name("out.zarr")
     try:
         avgk.ingest(path, labels, out=out)
@@ -34,7 +34,7 @@ def ingested(path, labels=None):
 
 
 def npy(header, data=b"", version=(1, 0), magic=b"\x93NUMPY"):
-    """Give the bytes of an npy file with any header."""
+    """Return the bytes of an npy file with any header."""
     text = header if isinstance(header, bytes) else header.encode()
     size = struct.pack("<H" if version == (1, 0) else "<I", len(text))
     return magic + bytes(version) + size + text + data
@@ -183,7 +183,7 @@ def good_zip(tmp_path_factory):
 
 
 def rezipped(source, target, change):
-    """Write an archive again, each member as ``change`` gives it (None leaves it out)."""
+    """Rewrite an archive with ``change`` applied to each member; None removes it."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
         for member in old.infolist():
             data = change(member.filename, old.read(member)) if not member.is_dir() else None

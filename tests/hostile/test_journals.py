@@ -30,7 +30,7 @@ def resume(path, **options):
 
 
 def check_resumed(path, sound, must_refuse=True):
-    """Hold that resuming is refused with nothing changed, or ends in the right answer."""
+    """Assert that resuming is refused without changes, or gives the right answer."""
     before = tree(path)
     try:
         result = resume(path)
@@ -89,7 +89,7 @@ def test_records__of_other_bytes_are_refused_by_name(store, sound, kind, number)
     ("forms", {"scores": "0"}), ("forms", None),
 ])  # fmt: skip
 def test_record_heads__edited_are_refused(store, sound, number, name, value):
-    """As an edit leaves it, and with the digest renewed."""
+    """Each edit is tested with the old digest and a new one."""
     path = store("draft")
     record = record_of(path, number)
     _, head, labels = record.read_bytes().split(b"\n", 2)
@@ -170,7 +170,7 @@ def test_chunks_of_a_draft__changed_under_their_records_are_refused_when_read(st
     data = chunk.read_bytes()
     chunk.write_bytes(bytes([data[0] ^ 1]) + data[1:])
     with pytest.raises(avgk.ReadError, match="scores/c/0/0"):
-        resume(path)  # evaluates the store it finished
+        resume(path)  # evaluates the finished store
 
 
 def test_records__come_back_as_they_were_written():
@@ -184,7 +184,7 @@ def test_records__come_back_as_they_were_written():
         record.forms,
     )
     assert back.labels.tolist() == list(range(16))
-    for index in range(len(record.to_bytes())):  # no single byte can change unnoticed
+    for index in range(len(record.to_bytes())):  # a change of any byte is detected
         data = bytearray(record.to_bytes())
         data[index] ^= 1
         with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
@@ -192,7 +192,7 @@ def test_records__come_back_as_they_were_written():
 
 
 def test_records__of_another_draft_are_refused(tmp_path, sound):
-    """Their chunks are of the same length, and their labels would be taken."""
+    """Their chunks have the same length, and their labels would be used."""
     for name, labels in (("mine", LABELS), ("other", LABELS[::-1])):
         writer = avgk.ScoreWriter(tmp_path / name, 5, chunk_rows=16, codec="none")
         writer.append(SCORES[:40], labels[:40])
@@ -203,7 +203,7 @@ def test_records__of_another_draft_are_refused(tmp_path, sound):
 
 
 def no_listing(monkeypatch, fails):
-    """Let listings fail, as ``fails`` says of the number of each."""
+    """Let the listings fail for whose number ``fails`` is true."""
     from avgk_dask.store.read import listing
 
     original, numbers = listing.list_entries, itertools.count(1)
@@ -222,7 +222,7 @@ def test_a_draft__that_cannot_be_listed_is_not_taken_for_an_empty_one(store, sou
     before = tree(path)
     with monkeypatch.context() as patch:
         no_listing(patch, lambda n: n == number)
-        with suppress(avgk.ReadError):  # the later ones may do without that listing
+        with suppress(avgk.ReadError):  # later attempts may not need that listing
             resume(path)
             before = tree(path)
     assert tree(path) == before

@@ -1,4 +1,4 @@
-"""Edited and damaged metadata: of our stores all that changes a number is refused, of foreign ones nothing ends raw."""
+"""Edited and damaged metadata: sealed stores refuse edits that change a number; no store raises a foreign exception."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import avgk_dask as avgk
 
 pytestmark = pytest.mark.timeout(120)
 
-#: What a value is replaced by.
+#: The replacements for values.
 VALUES = [None, True, -1, 0, 10**18, 2.5, "x", [], {}, [[0]], "float64", [0, 0]]
 
 
 def leaves(document, path=()):
-    """Give the path of every value of a JSON document, those of the manifest's tables left out."""
+    """Yield the path of every value of a JSON document, except those of the manifest's tables."""
     yield path
     items = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
@@ -32,7 +32,7 @@ def leaves(document, path=()):
 
 
 def edited(document, path, value):
-    """Give a copy of a document with a value replaced, or removed where the new one is ``...``."""
+    """Return a copy of a document with a value replaced, or removed if the new one is ``...``."""
     made = copy.deepcopy(document)
     if not path:
         return {} if value is ... else value
@@ -47,7 +47,7 @@ def edited(document, path, value):
 
 
 def edits(document, n, seed, keep=lambda path: True):
-    """Give ``n`` pairs of path and new value, each path at least once."""
+    """Return ``n`` pairs of a path and a new value, with each path at least once."""
     paths = [path for path in leaves(document) if keep(path)]
     chooser = random.Random(seed)
     pairs = [(path, chooser.choice([..., *VALUES])) for path in paths]
@@ -73,12 +73,12 @@ def write(path, document):
 
 @pytest.fixture(scope="module")
 def sound(masters):
-    """Give what each reader says of each sound store."""
+    """Return the answers of each reader for each sound store."""
     return {name: answers(masters / name) for name in ("ours", "sharded", "truncated", "v3", "v2")}
 
 
 def documents(name):
-    """Give the metadata of a sound store, made here only to list the edits."""
+    """Return the metadata of a sound store, which are used only to list the edits."""
     import tempfile
 
     from sound_stores import write_foreign, write_ours
@@ -173,7 +173,7 @@ def test_metadata_files__of_other_content_are_told_in_one_line(store, sound, nam
     path = store(name)
     (path / key).write_bytes(CONTENTS[content])
     outcomes = judge(path, sound[name], may_change=key.endswith(".zattrs"))
-    if key != "scores/zarr.json" or name != "ours":  # ours has the copy in the root
+    if key != "scores/zarr.json" or name != "ours":  # sealed stores have the copy in the root
         return
     assert outcomes["verify"][0] == "answer"
     assert "scores/zarr.json" in outcomes["verify"][1]
@@ -190,7 +190,7 @@ def test_metadata_files__that_are_none_are_refused_at_once(store, sound, name, k
 
 
 def replace(path, kind):
-    """Put something into the place of a file."""
+    """Replace a file by something else."""
     path.unlink()
     if kind == "fifo":
         os.mkfifo(path)
@@ -202,11 +202,11 @@ def replace(path, kind):
         path.symlink_to("nowhere")
     elif kind == "huge":
         with open(path, "wb") as file:
-            file.truncate(10 << 30)  # sparse: takes no space on the disk
+            file.truncate(10 << 30)  # sparse, so it takes no disk space
 
 
 def renewed(path, change):
-    """Change the state of a store of ours, and renew the digest over it, as anyone who knows the format could."""
+    """Change the seal of a store and renew its digest, as anyone who knows the format could."""
     root = read(path / "zarr.json")
     state = root["attributes"]["avgk_dask"]
     change(state, root)
@@ -295,7 +295,7 @@ def test_consolidating_again__does_not_break_a_seal(store, sound):
     path = store("ours")
     zarr.consolidate_metadata(path)
     root = read(path / "zarr.json")
-    for document in root["consolidated_metadata"]["metadata"].values():  # as another version may spell it
+    for document in root["consolidated_metadata"]["metadata"].values():  # in the spelling of another version
         if document["node_type"] == "array":
             document.setdefault("attributes", {})["note"] = "spelled anew"
             document["fill_value"] = int(document["fill_value"])
@@ -322,7 +322,7 @@ def test_stores_of_the_first_format__are_read_and_said_to_be_less_sure(store, so
 
 
 def as_int32(path):
-    """Let an array of a store say that it holds integers, everywhere it says so."""
+    """Change the dtype of an array to integers in all copies of its metadata."""
     root = read(path / "zarr.json")
     made = edited(root["consolidated_metadata"]["metadata"]["scores"], ("data_type",), "int32")
     root["consolidated_metadata"]["metadata"]["scores"] = made | {"fill_value": 0}

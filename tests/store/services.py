@@ -1,4 +1,4 @@
-"""Object stores on loopback for tests: moto always, a Ceph gateway and azurite where their addresses are given."""
+"""Object stores on loopback for tests: always moto; a Ceph gateway and azurite if their addresses are set."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def make_container(endpoint: str) -> None:
     try:
         urllib.request.urlopen(request).close()
     except urllib.error.HTTPError as error:
-        if error.code != 409:  # it is there already
+        if error.code != 409:  # it exists already
             raise

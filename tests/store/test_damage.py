@@ -81,7 +81,7 @@ FOREIGN = {
     "v2 default": {"zarr_format": 2},
     "v3 split": {"chunks": (20, 5)},
 }
-#: What plain Zarr cannot reveal: bits changed under codecs without a checksum, and chunks that were swapped.
+#: Damage that plain Zarr cannot detect: changed bits under codecs without a checksum, and swapped chunks.
 SILENT = {
     *((layout, "swapped") for layout in FOREIGN),
     *((layout, "flipped") for layout in ("v3 default", "v3 blosc", "v3 raw", "v3 sharded", "v2 default", "v3 split")),
@@ -151,7 +151,7 @@ def test_missing_inner_chunks__of_shards_are_refused_unless_filled(tmp_path):
     array = zarr.create_array(path, shape=(95, 12), chunks=(10, 6), shards=(40, 12), dtype="f4")
     array[:, :] = SCORES
     assert avgk.evaluate(path, LABELS, 1).attrs["n_samples"] == 95
-    array[50:60, :6] = 0  # zarr leaves out chunks that hold the fill value only
+    array[50:60, :6] = 0  # zarr does not write chunks of fill values
     with pytest.raises(avgk.ReadError, match=r"c/1/0 .* 1 of its inner chunks"):
         avgk.evaluate(path, LABELS, 1)
     expected = avgk.evaluate(array[:], LABELS, [1, 2]).drop_attrs()

@@ -1,4 +1,4 @@
-"""Encoded stores: what xarray writes scaled or with missing values is read as xarray reads it, to the bit."""
+"""Encoded stores: scaled values and missing values of xarray are read with the same bits as by xarray."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def with_attributes(name, values, attributes):
     group.create_array(name, data=values, dimension_names=dims).attrs.update(attributes)
     try:
         return group, xr.open_zarr(group.store, consolidated=False)[name].values
-    except Exception:  # xarray has more than one
+    except Exception:  # xarray raises several kinds
         return group, np.array("")
 
 

@@ -1,4 +1,4 @@
-"""Grids: chunks of several sizes are read as others are, wherever the installed zarr knows them."""
+"""Grids: uneven chunks are read like others, if the installed zarr supports them."""
 
 from __future__ import annotations
 

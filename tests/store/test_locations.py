@@ -90,7 +90,7 @@ def test_scrubbed__hides_those_of_the_environment(monkeypatch):
 def test_locate__takes_no_url_for_a_path(tmp_path, monkeypatch, url, write):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(avgk.StoreError, match=r"two slashes; got '[\w:]+:/\*\*\*@.*Pass a URL as text"):
-        locate(pathlib.Path(url), write=write)  # which has one slash left
+        locate(pathlib.Path(url), write=write)  # one slash is left
     assert not any(tmp_path.iterdir())
 
 

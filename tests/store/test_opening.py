@@ -25,7 +25,7 @@ class WaitingStore(WrapperStore):
         if self._event is None:
             self._event = asyncio.Event()
             event = self._event
-            for _ in range(50):  # the loop runs whatever can run
+            for _ in range(50):  # let all ready tasks run
                 await asyncio.sleep(0)
             self.n_waits += 1
             self._event = None

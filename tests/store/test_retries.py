@@ -1,4 +1,4 @@
-"""Failures that may pass are tried again; a chunk is called damaged only where it came so twice."""
+"""Temporary failures are retried; a chunk is reported as damaged only if it is so twice."""
 
 from __future__ import annotations
 

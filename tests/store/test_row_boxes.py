@@ -1,4 +1,4 @@
-"""Row boxes: the rows of arrays of more axes, as boxes of them."""
+"""Row boxes: the rows of arrays with more than two axes, as boxes."""
 
 from __future__ import annotations
 

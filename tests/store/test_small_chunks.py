@@ -1,4 +1,4 @@
-"""Many small chunks: joined into bands, each read once, named when it is bad, and listed by asking for each."""
+"""Many small chunks: joined into bands, read once, named if damaged, and listed one by one."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_pilot__reads_its_share_of_small_chunks_from_pieces_of_bands():
     assert 0.04 <= sum(rows for rows, _ in pieces) / 800_000 <= 0.05
     assert all(rows % 8 == 0 for rows, _ in pieces)
     assert len(pieces) / source.n_chunks == pytest.approx(0.05, rel=0.01)
-    # of a few chunks it reads no more than before: whole ones
+    # with few chunks it reads whole ones
     few = as_source(zarr.create_array({}, shape=(20_000, 50), chunks=(100, 50), dtype="f4"), missing="fill")
     assert [few.chunk_shape(*chunk) for chunk in choose_pilot_chunks(few)] == [(100, 50)] * 10
 
@@ -187,7 +187,7 @@ def test_pilot__of_small_chunks_reads_what_it_plans():
         result = avgk.evaluate(zarr.open_array(store, mode="r"), k=[1, 5])
     reads = store.chunk_reads()
     assert len(reads) == 1280
-    assert sum(reads.values()) - 1280 == 16 * 4  # a twentieth of them
+    assert sum(reads.values()) - 1280 == 16 * 4  # a twentieth of the chunks
     assert result.drop_attrs().equals(avgk.evaluate(scores, k=[1, 5]).drop_attrs())
 
 
@@ -203,7 +203,7 @@ def check(result, scores, labels, ks):
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_evaluate__of_small_chunks_equals_the_definition(tmp_path, monkeypatch, data):
-    """Chunks of uneven sizes where zarr knows them; bands of any number of them."""
+    """Chunks of uneven sizes if zarr supports them, in bands of any number of chunks."""
     monkeypatch.setattr(bands, "_LEAST_BANDS", 1)
     scores = data.draw(strategies.score_matrices(("float32", "float64", "uint8", "float16")))
     labels = data.draw(strategies.hard_labels(scores.shape))
@@ -239,7 +239,7 @@ def test_listing__asks_for_every_chunk_of_a_folder(tmp_path):
 
 @pytest.mark.parametrize("kind", ["memory", "zip", "folder"])
 def test_listing__takes_nothing_else_for_a_chunk(tmp_path, kind):
-    """Not what only looks like the key of one: other digits, a longer name, a chunk beyond the grid."""
+    """Similar keys are ignored: other digits, a longer name, a chunk beyond the grid."""
     whole = MemoryStore()
     zarr.create_array(whole, data=SCORES[:8], chunks=(1, 6))
     held = {key: value.to_bytes() for key, value in whole._store_dict.items() if key != "c/5/0"}

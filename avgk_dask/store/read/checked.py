@@ -130,11 +130,10 @@ class Checks:
 
     def refuse_size(self, key: str, size: int) -> None:
         """Raise ReadError if an object's size is impossible for its key, before reading it."""
-        most = setting("metadata-bytes")
         if not is_metadata(key):
             if reason := self.size_damage(key, size):
                 raise ReadError(self.damage(key, reason))
-        elif size > most:
+        elif size > (most := setting("metadata-bytes")):
             raise ReadError(
                 f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
                 "Restore it, or raise the setting avgk.metadata-bytes."
@@ -340,7 +339,7 @@ class CheckedStore(Wrapping):
             return f"it decodes to {decoded:,} bytes, and can need {most:,} at most"
         if self.checks.index is None:
             return None
-        n_absent, is_outside = self.checks.index.n_absent(key, data)
+        n_absent, is_outside = self.checks.index.count_absent(key, data)
         if is_outside:
             return f"its index does not fit its {data.nbytes:,} bytes; some were lost or added"
         if not n_absent or self.checks.missing == "fill":

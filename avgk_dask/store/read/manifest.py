@@ -152,7 +152,7 @@ class ShardIndex:
         at_end = configured(codecs[0], "index_location") == "end"
         return cls(array.path, array.shape, array.shards or (), array.chunks, at_end)
 
-    def n_absent(self, key: str, data: memoryview) -> tuple[int, bool]:
+    def count_absent(self, key: str, data: memoryview) -> tuple[int, bool]:
         """Return how many of the array's inner chunks a shard lacks, and whether its index points outside the shard."""
         index = index_of(self.array, key)
         if index is None:

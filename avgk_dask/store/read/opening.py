@@ -216,8 +216,8 @@ def _open(store: CheckedStore, path: str, use_consolidated: bool | None = None) 
             return zarr.open_group(store, path=path, mode="r", zarr_format=version, use_consolidated=False)
         return zarr.open(store, path=path, mode="r", zarr_format=version)
     except TimeoutError:
-        why = f"no answer within {_OPEN_SECONDS} s. Check the endpoint and the network."
-        refuse(StoreError(f"could not open {location}: {why}"))
+        why = f"no answer within {_OPEN_SECONDS} s"
+        refuse(StoreError(f"could not open {location}: {why}. Check the endpoint and the network."))
     except AvgkError as error:
         why = str(error).partition(": ")[2].rstrip(".") or str(error)
         todo = advice(why, _WRITE_FIRST)
