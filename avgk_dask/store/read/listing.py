@@ -158,7 +158,7 @@ def _fsspec_files(store: FsspecStore, prefix: str) -> list[Entry]:
         Entry(
             name.lstrip("/")[start:],
             facts.get("size"),
-            next((facts[known] for known in _MARKS if facts.get(known) is not None), None),
+            next((facts[mark] for mark in _MARKS if facts.get(mark) is not None), None),
         )
         for name, facts in files.items()
         if facts["type"] == "file"

@@ -283,8 +283,8 @@ _LASTING = (
 
 def may_pass(error: BaseException) -> bool:
     """Return whether an error of a store's client may be temporary."""
-    known = advice(f"{type(error).__name__}: {error}", _NETWORK)
-    return not isinstance(error, _LASTING) and known == _NETWORK
+    todo = advice(f"{type(error).__name__}: {error}", _NETWORK)
+    return not isinstance(error, _LASTING) and todo == _NETWORK
 
 
 def refuse_forked(store: Store) -> None:

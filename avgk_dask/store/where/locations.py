@@ -259,11 +259,11 @@ def _for_s3fs(options: Options) -> Options:
     }
     translated: dict[str, object] = {"max_concurrency": 1, "config_kwargs": config}
     for name, value in options.items():
-        known = S3_NAMES.get(name)
-        if known == "region":
+        option = S3_NAMES.get(name)
+        if option == "region":
             client["region_name"] = value
-        elif known in _S3FS_NAMES:
-            translated[_S3FS_NAMES[known]] = is_true(value) if known in ("skip_signature", "request_payer") else value
+        elif option in _S3FS_NAMES:
+            translated[_S3FS_NAMES[option]] = is_true(value) if option in _FLAGS else value
         else:
             translated[name] = value
     return {**translated, "client_kwargs": client}
