@@ -10,6 +10,7 @@ import zipfile
 from contextlib import contextmanager
 
 import dask
+import google_crc32c
 import numpy as np
 import pytest
 import zarr
@@ -20,6 +21,7 @@ from avgk_dask.cli import main
 from avgk_dask.credentials import hide, hide_pairs, secrets_of, shown
 from avgk_dask.files import open_file
 from avgk_dask.files.rows import find_name
+from avgk_dask.store.read.direct import decode_bytes
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -178,3 +180,26 @@ def test_files_of_results__that_never_end_are_refused_at_once(tmp_path, kind):
     for load in (avgk.Evaluator.load, avgk.calibration.load, avgk.conformal.load):
         with pytest.raises(avgk.StoreError, match="regular file"):
             load(path)
+
+
+@pytest.mark.parametrize("codec", ["blosc", "zstd", "gzip", "zlib"])
+def test_decode_bytes__decodes_at_most_the_given_number(codec):
+    import numcodecs
+
+    text = bytes(range(200)) * 3
+    encoder = {"blosc": numcodecs.Blosc(), "zstd": numcodecs.Zstd(), "gzip": numcodecs.GZip(), "zlib": numcodecs.Zlib()}
+    data = bytes(encoder[codec].encode(text))
+    assert decode_bytes(codec, data, 600) == text
+    assert decode_bytes(codec, data, 10_000) == text
+    with pytest.raises(ValueError, match="decode"):
+        decode_bytes(codec, data, 599)
+
+
+def test_decode_bytes__refuses_wrong_checksums_and_frames_without_a_size():
+    text = b"names"
+    data = text + google_crc32c.value(text).to_bytes(4, "little")
+    assert decode_bytes("crc32c", data, 5) == text
+    with pytest.raises(ValueError, match="checksum"):
+        decode_bytes("crc32c", b"N" + data[1:], 5)
+    with pytest.raises(ValueError, match="does not state"):
+        decode_bytes("zstd", bytes.fromhex("28b52ffd00") + bytes(20), 100)
