@@ -104,7 +104,12 @@ def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[Entry], list
     """Return the regular files and the folders; metadata of any kind are returned as files, so that reading them fails."""
     entries, folders = [], []
     for prefix in prefixes:
-        for file in _folder_entries(os.path.join(root, prefix)):
+        try:
+            with os.scandir(os.path.join(root, prefix)) as folder:
+                files = list(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for file in files:
             key = f"{prefix}/{file.name}" if prefix else file.name
             if file.is_dir() and not is_metadata(key):
                 folders.append(key)
@@ -114,14 +119,6 @@ def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[Entry], list
             elif is_metadata(key):
                 entries.append(Entry(key, None))
     return entries, folders
-
-
-def _folder_entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def map_batches(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Iterator[Result]:

@@ -47,16 +47,18 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
     """
     document, location = _group_document(store, path), store.checks.location
     seal = Seal.read(document.get("attributes"), location)
-    if seal is None and any(name.startswith(f"{GROUP}/") for name in consolidated_metadata(document)):
-        raise StoreError(f"{location} has a manifest but no seal. Restore its zarr.json, or write the store again.")
-    if seal is not None and not seal.complete:
+    if seal is None:
+        if any(name.startswith(f"{GROUP}/") for name in consolidated_metadata(document)):
+            raise StoreError(f"{location} has a manifest but no seal. Restore its zarr.json, or write the store again.")
+        return None
+    if not seal.complete:
         how = "continue it with ScoreWriter(..., resume=True), or write it again"
         if seal.noted.get("parts"):
             how = "join its parts with avgk join once all are written"
         elif STAGED in seal.noted:
             how = "let ScoreWriter(..., append=True) finish it: all its rows are there"
         raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
-    if seal is not None and not seal.covers("", document):
+    if not seal.covers("", document):
         raise StoreError(
             f"the metadata of {location} are damaged: its number of classes or its kind was changed. {_CURE}"
         )

@@ -181,7 +181,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
     file = bare_store(array.store_path.store)
     if isinstance(file, FileStore):
         lengths, codecs = np.array([stamp.n_bytes for stamp in file.file.marks]), (file.format,)
-    has_lengths = lengths is not None and not (lengths == UNKNOWN).any()
+    n_stored = None if lengths is None or (lengths == UNKNOWN).any() else int(lengths[lengths > 0].sum())
     item = array.dtype.itemsize
     return StoreFacts(
         zarr_format=None if isinstance(file, FileStore) else array.metadata.zarr_format,
@@ -192,7 +192,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         n_columns=grid[-1] if len(grid) > 1 else 1,
         n_bytes=math.prod(array.shape) * item,
         object_bytes=math.prod(sizes) * item,
-        n_stored_bytes=int(lengths[lengths > 0].sum()) if lengths is not None and has_lengths else None,
+        n_stored_bytes=n_stored,
         n_missing_chunks=None if lengths is None else int((lengths == ABSENT).sum()),
         has_manifest=array.store_path.store.checks.manifest is not None,
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
