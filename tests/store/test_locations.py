@@ -9,7 +9,7 @@ import pytest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 import avgk_dask as avgk
-from avgk_dask.store.where.addresses import advice, cause, scrubbed, secrets_of, shown
+from avgk_dask.store.where.addresses import advice, cause, scrub, secrets_of, shown
 from avgk_dask.store.where.locations import _for_s3fs, _translate, locate
 from avgk_dask.testing import Simulation, simulate_store
 
@@ -76,12 +76,12 @@ def test_locate__chooses_the_client(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_scrubbed__hides_credentials(text, safe):
-    assert scrubbed(text, secrets_of(KEY)) == safe
+    assert scrub(text, secrets_of(KEY)) == safe
 
 
 def test_scrubbed__hides_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "FROMENVIRONMENT")
-    assert scrubbed("it was FROMENVIRONMENT") == "it was ***"
+    assert scrub("it was FROMENVIRONMENT") == "it was ***"
     assert secrets_of({"client_kwargs": {"aws_secret_access_key": "DEEPLY"}, "anon": True}) == ("DEEPLY",)
 
 

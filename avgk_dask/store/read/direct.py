@@ -26,7 +26,7 @@ from ...arrays import Array
 from ...errors import ReadError
 from ..where.addresses import StoredArray, is_uneven
 from .checked import CheckedStore
-from .grids import ZSTD_HEADER, configured, decoded_size, grid_of, shards_of
+from .grids import ZSTD_HEADER, codec_option, decoded_size, grid_of, shards_of
 from .listing import chunk_key
 from .manifest import chunk_slices, indices_within
 
@@ -243,7 +243,7 @@ def _coding(metadata: Any) -> tuple[Decode | None, bool]:
         names, has_checksum = [metadata.compressor.codec_id] if metadata.compressor else [], False
     else:
         first, *names = [codec.to_dict()["name"] for codec in metadata.codecs]
-        if first != "bytes" or configured(metadata.codecs[0], "endian") == "big":
+        if first != "bytes" or codec_option(metadata.codecs[0], "endian") == "big":
             return None, False
         has_checksum = names[-1:] == ["crc32c"]
         names = names[:-1] if has_checksum else names

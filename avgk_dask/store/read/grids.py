@@ -169,7 +169,7 @@ def codecs(name: str, itemsize: int) -> list[BytesBytesCodec]:
     return [*compressors[name], Crc32cCodec()]
 
 
-def configured(codec: Codec, option: str) -> object:
+def codec_option(codec: Codec, option: str) -> object:
     """Return an option of a codec as spelt in the stored metadata, or None; as attributes, the type depends on zarr's version."""
     options: Any = codec.to_dict().get("configuration") or {}
     return options.get(option)

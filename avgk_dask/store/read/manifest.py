@@ -31,7 +31,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from ...errors import StoreError
 from ..where.addresses import StoredArray
 from .encoding import ENCODING_ATTRIBUTES
-from .grids import Grid, configured, grid_of
+from .grids import Grid, codec_option, grid_of
 
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 #: The keys read to open an array, by the version of the Zarr format.
@@ -149,7 +149,7 @@ class ShardIndex:
             return None
         if [type(codec) for codec in codecs[0].index_codecs] != [BytesCodec, Crc32cCodec]:
             return None
-        at_end = configured(codecs[0], "index_location") == "end"
+        at_end = codec_option(codecs[0], "index_location") == "end"
         return cls(array.path, array.shape, array.shards or (), array.chunks, at_end)
 
     def count_absent(self, key: str, data: memoryview) -> tuple[int, bool]:

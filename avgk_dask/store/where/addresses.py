@@ -241,7 +241,7 @@ def _options_of(store: Store | StorePath) -> list[object]:
     return options
 
 
-def scrubbed(text: str, secrets: Iterable[str] = ()) -> str:
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     """Return an error text in one line, without the given secrets and those of the environment."""
     code = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", text, re.DOTALL)
     if code:  # the rest of an answer of S3 or Azure may contain keys and signatures
@@ -306,7 +306,7 @@ def refuse_forked(store: Store) -> None:
 def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
     """Return an error's class and text in one line without credentials; the class alone if a secret cannot be removed."""
     name, secrets = type(error).__name__, tuple(secrets)
-    text = scrubbed(str(error).split("Debug source:")[0], secrets).rstrip(".")
+    text = scrub(str(error).split("Debug source:")[0], secrets).rstrip(".")
     return name if has_short(text, secrets) else f"{name}: {text}"
 
 
