@@ -81,5 +81,5 @@ def test_uneven_shards__are_refused_by_name(tmp_path):
             zarr.create_array(tmp_path / "a.zarr", shape=(50, 6), dtype="f4", chunks=(5, 6), shards=[[10, 20, 20], [6]])
         except (NotImplementedError, TypeError, ValueError):
             pytest.skip("this zarr has no uneven shards")
-        with pytest.raises(avgk.StoreError, match="must have a regular or rectilinear chunk grid"):
+        with pytest.raises(avgk.StoreError, match="has an unsupported chunk grid"):
             avgk.info(tmp_path / "a.zarr")

@@ -166,7 +166,9 @@ def sealed_array(store: CheckedStore, folder: str, name: str, seal: Seal) -> Zar
         raise StoreError(f"the manifest of {location} is damaged: it has another number of chunks of {name}. {_CURE}")
     table = _load_table(store, folder, name, (*grid, 2))
     if table_digest(table) != seal.manifest[name]:
-        raise StoreError(f"the manifest of {location} is damaged: {name}. Write the store again.")
+        raise StoreError(
+            f"the manifest of {location} is damaged: its table for {name} was changed. Write the store again."
+        )
     return with_checks(array, store, path, table, seal.metadata.get(name))
 
 
@@ -226,31 +228,22 @@ def check_form(array: StoredArray, name: str) -> None:
     grid = array.metadata.to_dict().get("chunk_grid", {"name": "regular"})
     is_sharded = grid["name"] != "regular" and "sharding_indexed" in outer_codecs(array)
     if grid["name"] != "regular" and (not is_uneven(array) or is_sharded):
-        raise StoreError(
-            f"{name} must have a regular or rectilinear chunk grid (shards a regular one); got {grid['name']}. "
-            "Write it with equal chunks."
-        )
+        raise StoreError(f"{name} has an unsupported chunk grid: {grid['name']}. Write it with equal chunks.")
     inner, outer = chunks_of(array), outer_sizes(array)
     if not isinstance(array.metadata.attributes, Mapping):
-        raise StoreError(f"{name} must have attributes by name; got {array.metadata.attributes!r}. {_CURE}")
+        raise StoreError(f"{name} has attributes without names: {array.metadata.attributes!r}. {_CURE}")
     are_integers = all(type(n) is int for n in (*array.shape, *inner, *outer))
     if not are_integers or not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
-        raise StoreError(
-            f"{name} must have integer dimensions and chunks of at least one value; "
-            f"got shape {array.shape} in chunks of {outer}. {_CURE}"
-        )
+        raise StoreError(f"{name} has an impossible shape: {array.shape} in chunks of {outer}. {_CURE}")
     n_chunks, most = math.prod(axis.count for axis in grid_of(array)), setting("max-chunks")
     if n_chunks > most:
         raise StoreError(
-            f"{name} must have at most {most:,} chunks (the setting avgk.max-chunks); "
-            f"got {n_chunks:,} for shape {array.shape}. {_CURE}"
+            f"{name} of shape {array.shape} has {n_chunks:,} chunks, and the setting avgk.max-chunks allows {most:,}. {_CURE}"
         )
     item = array.dtype.itemsize
     chunk, all_bytes = math.prod(outer) * item, math.prod(array.shape) * item
     if chunk > max(_CHUNK_BYTES, 2 * all_bytes):
-        raise StoreError(
-            f"{name} must not have chunks larger than itself; got chunks of {chunk:,} bytes for {all_bytes:,}. {_CURE}"
-        )
+        raise StoreError(f"{name} of {all_bytes:,} bytes has larger chunks, of {chunk:,} bytes. {_CURE}")
 
 
 def with_store(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:
