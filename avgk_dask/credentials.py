@@ -1,7 +1,6 @@
-"""Credentials: what is secret in a location, in options and in texts, and how each is shown without it.
+"""Credentials: find the secrets in locations and options, and remove them from texts.
 
-What is not known to be harmless is hidden: user and password, query and fragment of a URL, and the
-value of every option but those that say where something is.
+User, password, query and fragment of a URL are hidden, and the values of all options except those known to be harmless.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import NamedTuple
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 HIDDEN = "***"
-#: A shorter secret is part of too many words to be replaced in a text.
+#: Shorter secrets are not replaced in texts: too many words contain them.
 LEAST = 4
 
-#: Names whose values are secret, and so is all below them, whatever it is called there.
+#: Names whose values are secret, including all nested values.
 SECRET_NAME = re.compile(
     r"key|secret|token|pass|pwd|sig|credential|connection|auth|cookie|header|bearer|private|sas", re.IGNORECASE
 )
-#: Names (without their underscores) of options that say where something is.
+#: Names (without underscores) of options with a location, which is not secret.
 _PLACE_NAME = re.compile(
     r"(endpoint(url)?|region(name)?|account(name|host)|protocol|suffix|host(name)?|port|bucket|container(name)?"
     r"|project|profile|client|mode|version)$",
@@ -33,23 +32,23 @@ _PLACE_NAME = re.compile(
 )
 _PLAIN_VALUES = ("http", "https", "true", "false", "none", "null", "anon", "basic", "bearer")
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
-#: How deep options and objects in them are looked into.
+#: The depth to which options and their objects are searched.
 _DEPTH = 6
 
-# These patterns take time in proportion to a text, whatever it is: a name begins where no letter of it stands before, or is short.
-#: pathlib makes one slash of two.
+# These patterns take linear time on any text: names are short, or not preceded by one of their letters.
+#: A URL with one slash, as pathlib leaves it, or two.
 _URL = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]+:/(?=[^/])|[A-Za-z][\w+.-]{0,99}://")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][\w+.-]{0,99}://[^\s'\"<>|\\]*[^\s'\"<>|\\).,;:\]}]")
 _HOST = re.compile(r"(\[[^\]]*\]|[^:@\[\]]*)(:\d{0,5})?")
-#: Hosts that nobody has for a name: what follows their colon is a port for certain.
+#: Hosts that are certainly not user names: the number after their colon is a port.
 _SURE_HOST = re.compile(r"(localhost|\d+(\.\d+){3}|\[[^\]]*\])(:\d{0,5})?")
-#: There, what comes before the @ is a container.
+#: In URLs of Azure, the name before the @ is a container.
 _AZURE = re.compile(r"(az|azure|abfss?|wasbs?|adl)://?", re.IGNORECASE)
 _PAIR = re.compile(rf"(?i)(?<![\w.-])(?=[\w.-]*?(?:{SECRET_NAME.pattern}))([\w.-]+)=([^&;,\s\"'/]+)")
 
 
 def shown(location: object) -> str:
-    """Return a path or URL as it may be shown: a path as it is, a URL without user, password, query and fragment.
+    """Return a path unchanged, and a URL without user, password, query and fragment.
 
     Examples
     --------
@@ -61,25 +60,25 @@ def shown(location: object) -> str:
     if not _URL.search(text):
         return text
     return "::".join(
-        link.shown() if link else part if clear and "@" not in part else HIDDEN
+        link.redacted() if link else part if clear and "@" not in part else HIDDEN
         for part, link, clear in _read_links(text)
     )
 
 
 def _read_links(text: str) -> Iterator[tuple[str, _Link | None, bool]]:
-    """Return each link of a chain, taken apart if it is a URL, and whether no password or query began before it.
+    """Yield each link of a chain, its parts if it is a URL, and whether it is clear of a password or query before it.
 
-    One that holds ``::`` goes on in the links after it.
+    A password or query that contains ``::`` extends into the next links.
     """
     clear = True
     for part in _links(text):
-        link = _Link.of(part)
+        link = _Link.parse(part)
         yield part, link, clear
         clear = clear and not (link and (link.user or link.query))
 
 
 def _links(text: str) -> list[str]:
-    """Return the links of a chain such as simplecache::s3://bucket/a; the colons of an address such as [::1] part none.
+    """Split a chain such as simplecache::s3://bucket/a into links, but not at the colons of an address such as [::1].
 
     Examples
     --------
@@ -88,7 +87,7 @@ def _links(text: str) -> list[str]:
 
     """
     *parts, after = text.split("::")
-    links, bracket = [after], ""  # from the last one on, with the bracket that comes next
+    links, bracket = [after], ""  # from the end, with the nearest bracket to the right
     for part in reversed(parts):
         bracket = next((c for c in after if c in "[]"), bracket)
         if bracket == "]":
@@ -100,17 +99,17 @@ def _links(text: str) -> list[str]:
 
 
 def is_url(location: object) -> bool:
-    """Whether a path is a URL, also one of which pathlib has left a single slash."""
+    """Whether a path is a URL, even if pathlib has reduced its slashes to one."""
     return bool(_URL.search(str(location)))
 
 
 def shown_address(address: object) -> str:
-    """Return the address of a server, with its scheme or without, as it may be shown."""
+    """Return the address of a server, with or without its scheme, without credentials."""
     return shown(address) if "://" in str(address) else shown(f"http://{address}").removeprefix("http://")
 
 
 class _Link(NamedTuple):
-    """A URL: its scheme, its user and password, what follows them, and its query with the fragment."""
+    """The parts of a URL: its scheme, its login, its host and path, and its query with the fragment."""
 
     scheme: str
     user: str
@@ -118,41 +117,41 @@ class _Link(NamedTuple):
     query: str
 
     @classmethod
-    def of(cls, text: str) -> _Link | None:
-        """Take a URL apart; None for anything else. Where a text can be read in two ways, the one that hides more holds."""
-        found = _URL.search(text)
-        if found is None:
+    def parse(cls, text: str) -> _Link | None:
+        """Split a URL, in an ambiguous case such that more is hidden; return None for other texts."""
+        match = _URL.search(text)
+        if match is None:
             return None
-        scheme, rest = text[: found.end()], text[found.end() :]
-        if "@" in text[: found.start()]:
+        scheme, rest = text[: match.end()], text[match.end() :]
+        if "@" in text[: match.start()]:
             return cls("", text, "", "")
         if scheme == "file://" and rest.startswith("/"):
             return cls(scheme, "", rest, "")
-        user, place = _user_of(found[0], rest)
+        user, place = _split_login(match[0], rest)
         if re.search(r"[?#]", user):  # a password with a question mark, or an @ in the query
             return cls(scheme, rest, "", "")
         end = re.search(r"[?#]|$", place).start()  # type: ignore[union-attr]
         return cls(scheme, user, place[:end], place[end:])
 
-    def shown(self) -> str:
+    def redacted(self) -> str:
         place = _PAIR.sub(rf"\1={HIDDEN}", self.place)
         mark = "" if not self.user else HIDDEN if place[:1] in ("", "/") else f"{HIDDEN}@"
         return f"{self.scheme}{mark}{place}"
 
 
-def _user_of(scheme: str, rest: str) -> tuple[str, str]:
-    """Return the user and password of a URL, slashes in them included, and what follows."""
+def _split_login(scheme: str, rest: str) -> tuple[str, str]:
+    """Return the user and password of a URL, which may contain slashes, and the rest."""
     server = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    before, at, behind = rest.rpartition("@")
+    login, at, address = rest.rpartition("@")
     if _AZURE.fullmatch(scheme) and ":" not in server:
         return "", rest
     if "@" in server or (at and ":" in server and not _SURE_HOST.fullmatch(server)):
-        return before, behind
+        return login, address
     return ("", rest) if _HOST.fullmatch(server) else (server, rest[len(server) :])
 
 
-def secrets_of(*given: object) -> tuple[str, ...]:
-    """Return what must not be shown of locations and options: each a URL, a mapping, or a list of either.
+def secrets_of(*places: object) -> tuple[str, ...]:
+    """Return the secrets in locations and options: each is a URL, a mapping, or a list of either.
 
     Examples
     --------
@@ -160,11 +159,11 @@ def secrets_of(*given: object) -> tuple[str, ...]:
     ('me:hunter2', 'hunter2', 'swordfish')
 
     """
-    return tuple(dict.fromkeys(secret for one in given for secret in _secrets("", one, False, 0) if secret))
+    return tuple(dict.fromkeys(secret for place in places for secret in _secrets("", place, False, 0) if secret))
 
 
 def _secrets(name: str, value: object, below: bool, depth: int) -> Iterator[str]:
-    """Return what is secret of a named value; all of it where what it lies in is secret (``below``)."""
+    """Yield the secrets in a named value; all of it is secret if ``below`` a secret name."""
     is_named = bool(SECRET_NAME.search(name))
     below = below or is_named
     if depth > _DEPTH or value is None or isinstance(value, bool):
@@ -196,13 +195,13 @@ def _secrets(name: str, value: object, below: bool, depth: int) -> Iterator[str]
 
 
 def _logins(values: Sequence[object]) -> Iterator[str]:
-    """Return user and password as they are sent together."""
+    """Yield user and password joined, as they are sent."""
     if len(values) >= 2 and all(isinstance(value, str) for value in values[:2]):
         yield f"{values[0]}:{values[1]}"
 
 
 def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
-    """Return a secret value, and its parts: the words of a header, the values of a connection string or a query."""
+    """Yield a secret value and its parts: the words of a header, the values of a connection string or a query."""
     parts = [value, *value.split()]
     for name, part in re.findall(r"(?<![^=;&?,\s])([^=;&?,\s]+)=([^;&\s]+)", value):
         if not _PLACE_NAME.search(re.sub(r"[\W_]", "", name)):
@@ -217,7 +216,7 @@ def _value_secrets(value: str, is_named: bool) -> Iterator[str]:
 
 
 def _url_secrets(text: str) -> Iterator[str]:
-    """Return what is secret in a URL, and the parts that its readers split it into."""
+    """Yield the secrets in a URL, and the parts into which clients may split them."""
     for part, link, clear in _read_links(text):
         if link is None:
             yield from [] if clear else [part]
@@ -233,42 +232,42 @@ def _url_secrets(text: str) -> Iterator[str]:
 
 
 def environment_secrets() -> tuple[str, ...]:
-    """Return the secrets among the variables of the environment: those of clouds, and of addresses such as a proxy's."""
+    """Return the secrets in environment variables: those of clouds, and logins in addresses such as a proxy's."""
     named = [v for n, v in os.environ.items() if n.startswith(_CLOUD_VARIABLES) and SECRET_NAME.search(n)]
     addresses = [v for v in os.environ.values() if "@" in v and "://" in v]
     return tuple(secret for secret in (*named, *secrets_of(addresses)) if len(secret) >= LEAST)
 
 
 def hide(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return a text without these secrets, in whatever form a client may spell them, and with URLs as they may be shown."""
+    """Return a text without the given secrets, in any spelling of a client, and without logins and queries in its URLs."""
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= LEAST}
     for form in sorted(forms, key=len, reverse=True):
         if text.isascii() and form.lower() not in text.lower():
-            continue  # soon told, and long ones take long to compile
+            continue  # a fast check, as a long pattern takes long to compile
         text = re.sub(re.escape(form), HIDDEN, text, flags=re.IGNORECASE)
-    return _URL_IN_TEXT.sub(lambda found: shown(found[0]), text)
+    return _URL_IN_TEXT.sub(lambda match: shown(match[0]), text)
 
 
 def hide_pairs(text: str) -> str:
-    """Return a text without the values of what is named like a secret, and of headers that authorise."""
+    """Return a text without values that have the name of a secret, and without authorization headers."""
     text = re.sub(r"(?i)\b(basic|bearer)\s+[\w+/=.~-]{4,}", rf"\1 {HIDDEN}", text)
     return _PAIR.sub(rf"\1={HIDDEN}", text)
 
 
 def has_short(text: str, secrets: Iterable[str]) -> bool:
-    """Whether a text holds a secret that is too short to be replaced."""
+    """Whether a text contains a secret that is too short to be replaced."""
     return any(form.lower() in text.lower() for s in secrets if len(s) < LEAST for form in (s, quote(s, safe="")))
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the ways in which clients spell a secret."""
-    plain = {secret, unquote(secret), unquote_plus(secret)}
-    made = {spell(text) for text in plain for spell in _SPELLINGS}
-    coded = {code(text.encode()).decode().rstrip("=") for text in plain for code in _CODES}
-    return plain | made | coded
+    """Return the spellings of a secret in clients."""
+    decoded = {secret, unquote(secret), unquote_plus(secret)}
+    quoted = {spell(text) for text in decoded for spell in _SPELLINGS}
+    encoded = {encode(text.encode()).decode().rstrip("=") for text in decoded for encode in _ENCODERS}
+    return decoded | quoted | encoded
 
 
 _SPELLINGS: tuple[Callable[[str], str], ...] = (
     quote, quote_plus, lambda s: quote(s, safe=""), html.escape, lambda s: repr(s)[1:-1], lambda s: json.dumps(s)[1:-1],
 )  # fmt: skip
-_CODES: tuple[Callable[[bytes], bytes], ...] = (base64.b64encode, base64.urlsafe_b64encode)
+_ENCODERS: tuple[Callable[[bytes], bytes], ...] = (base64.b64encode, base64.urlsafe_b64encode)

@@ -1,4 +1,4 @@
-"""The process: its threads, its memory, the cluster that Dask would compute on, and what a fork leaves of them."""
+"""The process: its threads and memory, the cluster that Dask would compute on, and their state after a fork."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from .errors import ClusterError
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-#: How to start processes that may use what their parent has used.
+#: How to start processes instead of forking.
 FORK_CURE = 'start processes with multiprocessing.set_start_method("spawn") or "forkserver"'
-#: The modules that were imported before this process was forked (none if it was not), and the clients of its parent.
+#: If this process was forked, the modules imported before the fork and the clients of its parent.
 _PARENT_MODULES: set[str] = set()
 _PARENT_CLIENTS: WeakSet[Any] = WeakSet()
 
 
 def in_forked_child(function: Callable[[], Any]) -> None:
-    """Call a function in each process forked from this one: only the thread that forks goes on there."""
+    """Call a function in each process forked from this one, where only the forking thread continues."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
 
 def forkable(lock: Any) -> Any:
-    """Return a lock that is free in forked children, also if another thread holds it during the fork."""
+    """Make a lock free in forked children, even if another thread holds it during the fork; return it."""
     in_forked_child(lock._at_fork_reinit)
     return lock
 
 
 def _leave_parent() -> None:
-    """Replace Dask's thread pools, whose threads stayed in the parent; note what else works on such threads."""
+    """Replace Dask's thread pools, whose threads stayed in the parent; record the modules and clients that used such threads."""
     threaded.default_pool = None
     threaded.pools.clear()
     threaded.pools_lock = Lock()
@@ -62,19 +62,19 @@ def was_forked_with(module: str) -> bool:
 
 
 def n_threads() -> int:
-    """Return how many threads Dask's configuration allows: one under its synchronous scheduler, else as many as cores."""
+    """Return the number of threads in Dask's configuration, by default one per core; 1 for its synchronous scheduler."""
     if config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
     return int(config.get("num_workers", None) or CPU_COUNT)
 
 
 def n_task_threads() -> int:
-    """Return how many threads tasks run on: those of the cluster that Dask would use, else those of this process."""
+    """Return the number of threads for tasks, of the cluster that Dask would use or else of this process."""
     return sum(int(worker["nthreads"]) for worker in cluster_workers()) or n_threads()
 
 
 def cluster_workers() -> list[dict[str, Any]]:
-    """Return the scheduler's record of each worker of the cluster that Dask would use; none if this process computes."""
+    """Return the scheduler's records of the workers of the cluster that Dask would use, or [] without one."""
     client = cluster_client()
     return [] if client is None else list(client.scheduler_info(n_workers=-1)["workers"].values())
 
@@ -84,7 +84,7 @@ def cluster_client() -> Any:
 
     Raises ClusterError if the client was created before this process was forked.
     """
-    if "distributed" not in sys.modules:  # so there is no client
+    if "distributed" not in sys.modules:  # then no client exists
         return None
     client = getattr(get_scheduler(), "__self__", None)
     if not hasattr(client, "scheduler_info"):
@@ -98,39 +98,32 @@ def cluster_client() -> Any:
 
 
 def local_scheduler() -> Any:
-    """Return the scheduler of this process if no other one is configured, or None for Dask's own choice.
+    """Return the threaded scheduler if none is configured and no client can exist, or None for Dask's own choice.
 
-    Dask would import distributed to look for a client, which takes half a second. Without that import there is none.
+    Dask would import distributed to look for a client, which takes half a second.
     """
     return None if "distributed" in sys.modules or config.get("scheduler", None) else threaded.get
 
 
 def in_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-    """Return a function's value of each item, in order, computed on several threads.
-
-    Examples
-    --------
-    >>> in_threads(abs, [-1, 2, -3])
-    [1, 2, 3]
-
-    """
+    """Return a function's value for each item, in order, computed on several threads."""
     items = list(items)
     n = min(n_threads(), len(items))
     if n <= 1:
         return [function(item) for item in items]
     with ThreadPoolExecutor(n, thread_name_prefix="avgk") as pool:
-        contexts = [copy_context() for _ in items]  # such as the phase and the problem size that this thread has set
+        contexts = [copy_context() for _ in items]  # with the phase and the problem size of this thread
         return list(pool.map(lambda context, item: context.run(function, item), contexts, items))
 
 
 def process_memory() -> int:
-    """Return the bytes that this process may take: the limit of a Dask worker, else all there are."""
+    """Return the memory limit of this Dask worker, or else the memory of the machine, in bytes."""
     limit = getattr(getattr(_worker(), "memory_manager", None), "memory_limit", None)
     return int(limit or machine_memory())
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of the container that this process is in."""
+    """Return the memory of this machine or container in bytes."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -142,13 +135,13 @@ def machine_memory() -> int:
 
 
 def give_back_memory() -> None:
-    """Return free memory to the system, which the C library keeps: pieces of it would add up from wave to wave."""
+    """Return free memory that the C library keeps to the system; otherwise it would add up from wave to wave."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def is_cancelled() -> bool:
-    """Whether this thread works on a task of a Dask worker that was cancelled."""
+    """Whether the Dask task of this thread was cancelled."""
     worker = _worker()
     try:
         task = None if worker is None else worker.state.tasks.get(worker.get_current_task())
@@ -158,7 +151,7 @@ def is_cancelled() -> bool:
 
 
 def _worker() -> Any:
-    """Return the Dask worker whose task this thread works on, or None."""
+    """Return the Dask worker of this thread's task, or None."""
     if "distributed" not in sys.modules:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Credentials: what is shown of locations, options and texts, and what never is."""
+"""Credentials: which parts of locations, options and texts are shown, and which are hidden."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ class Login:
     ],
 )  # fmt: skip
 def test_options__are_secret_unless_they_say_where_something_is(options):
-    found = secrets_of(options)
-    assert "swordfish" in found
+    secrets = secrets_of(options)
+    assert "swordfish" in secrets
     for text in ("it was swordfish", "it was SwordFish", "it was " + base64.b64encode(b"swordfish").decode()):
-        assert hide(text, found) == "it was ***"
+        assert hide(text, secrets) == "it was ***"
 
 
 def test_options__that_say_where_something_is_stay_readable():
@@ -106,9 +106,9 @@ def test_options__that_say_where_something_is_stay_readable():
     ],
 )  # fmt: skip
 def test_hide__knows_the_spellings_of_clients(text):
-    told = hide(f"no: {text}.", secrets_of("http://me:sw%2Ford%2Bf@host/x")).lower()
-    assert "sw" not in told
-    assert "ord" not in told
+    hidden = hide(f"no: {text}.", secrets_of("http://me:sw%2Ford%2Bf@host/x")).lower()
+    assert "sw" not in hidden
+    assert "ord" not in hidden
 
 
 def test_hide__cleans_urls_and_headers_that_nobody_knew_of():

@@ -1,4 +1,4 @@
-"""Forked children: only the thread that forks goes on in them."""
+"""Forked children, in which only the forking thread continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Give the path of a small store of several chunks."""
+    """Return the path of a small store of several chunks."""
     path = tmp_path_factory.mktemp("forks") / "scores.zarr"
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.ones(12), 300).astype("f4")

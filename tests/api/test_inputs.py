@@ -313,7 +313,7 @@ def test_open__refuses_a_transposed_store(tmp_path, zarr_format):
         (SCORES, xr.Dataset({"y": ("sample", LABELS)}), avgk.LabelsError, "Dataset without one"),
         ("scores.npy", None, avgk.StoreError, "must exist"),
         (xr.Dataset({"other": ("x", [1])}), None, avgk.ScoresError, "must be a variable"),
-        ("/no/such/store", None, avgk.StoreError, "must exist"),
+        ("/no/such/store", None, avgk.StoreError, "no such store"),
     ],
 )
 def test_evaluate__refuses_bad_input(scores, labels, error, match):

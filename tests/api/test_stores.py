@@ -106,7 +106,7 @@ def test_open_scores__refuses_what_is_no_score_store(tmp_path):
     (tmp_path / "file.txt").write_text("hello")
     zarr.open_group(tmp_path / "vector.zarr", mode="w").create_array("scores", data=SCORES[0])
     for name, match in {
-        "nothing": "must exist",
+        "nothing": "no such store",
         "folder": "no zarr.json",
         "file.txt": r"numpy\.save\. Formats read here: \.npy, \.npz",
     }.items():

@@ -162,7 +162,7 @@ def test_evaluate__takes_names_of_arrays(nan_store, run):
 @pytest.mark.parametrize(
     "args, status, message",
     [
-        (["evaluate", "nowhere.zarr"], 2, "nothing is there"),
+        (["evaluate", "nowhere.zarr"], 2, "no such store or file"),
         (["evaluate", "TOY", "-k", "7"], 2, "C = 6 classes; got 7"),
         (["evaluate", "TOY", "-k", "five"], 2, "got 'five'"),
         (["evaluate", "TOY", "-k", "3:1"], 2, "lower first"),

@@ -76,7 +76,7 @@ def test_debug__shows_the_traceback_wherever_it_stands(folder, run, place):
     done = run(*(["--debug", *args] if place == "before" else [*args, "--debug"]), cwd=folder)
     assert done.returncode == 2
     assert "Traceback (most recent call last)" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("avgk: store must exist")
+    assert done.stderr.splitlines()[-1].startswith("avgk: no such store")
     assert "Traceback" not in run(*args, cwd=folder).stderr
 
 

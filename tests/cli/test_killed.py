@@ -294,7 +294,7 @@ def test_store__that_a_killed_run_had_moved_aside_is_named_to_readers(own_folder
     (own_folder / "scores.zarr").rename(folder / "old")
     done = run("evaluate", "scores.zarr", cwd=own_folder)
     assert done.returncode == 2
-    assert f"puts back {folder / 'old'}" in done.stderr
+    assert f"restores {folder / 'old'}" in done.stderr
     done = run("ingest", "scores.npy", "--out", "scores.zarr", cwd=own_folder)  # which is refused: it is there again
     assert (done.returncode, done.stderr.count("\n")) == (2, 2)
     assert "put scores.zarr back" in done.stderr

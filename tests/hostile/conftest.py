@@ -1,4 +1,4 @@
-"""Stores to damage: one of ours in each form, and foreign ones; made once, copied for each case."""
+"""Stores to damage: sealed ones in each form, and foreign ones; written once, copied for each case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sound_stores import write_draft, write_foreign, write_ours
 
 @pytest.fixture(scope="session")
 def masters(tmp_path_factory):
-    """Give the folder of sound stores."""
+    """Return the folder of sound stores."""
     folder = tmp_path_factory.mktemp("masters")
     write_ours(folder / "ours")
     write_ours(folder / "sharded", shard_chunks=2)
@@ -23,7 +23,7 @@ def masters(tmp_path_factory):
 
 @pytest.fixture
 def store(masters, tmp_path):
-    """Give a function that copies a sound store for a test to damage."""
+    """Return a function that copies a sound store for a test to damage."""
 
     def copy(name):
         shutil.copytree(masters / name, tmp_path / "a.zarr")

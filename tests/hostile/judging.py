@@ -1,4 +1,4 @@
-"""What may come of a damaged input: one error of ours that names the place, or the right answer."""
+"""The allowed outcomes of a damaged input: one AvgkError that names the file, or the right answer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def evaluate(path):
 
 
 def threshold(path):
-    found = avgk.threshold(path, 1)
-    return found.value, found.n_above, found.n_ties, found.n_kept
+    threshold = avgk.threshold(path, 1)
+    return threshold.value, threshold.n_above, threshold.n_ties, threshold.n_kept
 
 
 def ingest(path):
@@ -23,29 +23,29 @@ def ingest(path):
     try:
         avgk.ingest(path, out=out)
     except avgk.AvgkError:
-        assert not out.exists(), "a failed ingest left something behind"
+        assert not out.exists(), "a failed ingest left files"
         raise
-    found = evaluate(out)
+    result = evaluate(out)
     shutil.rmtree(out)
-    return found
+    return result
 
 
 def verify(path):
-    found = avgk.verify(path)
-    return "ok" if found.ok else str(found.damaged)
+    verification = avgk.verify(path)
+    return "ok" if verification.ok else str(verification.damaged)
 
 
 def info(path):
-    found = avgk.info(path)
-    return {name: found[name] for name in ("n_samples", "n_classes", "dtype", "labels", "values")}
+    info = avgk.info(path)
+    return {name: info[name] for name in ("n_samples", "n_classes", "dtype", "labels", "values")}
 
 
-#: Reading functions, by name; each gives something that can be compared with what a sound store gives.
+#: Reading functions, by name; their values can be compared with those of a sound store.
 READERS = {"evaluate": evaluate, "threshold": threshold, "info": info, "verify": verify, "ingest": ingest}
 
 
 def outcome(call, *arguments):
-    """Give what a call comes to: ("refused", its text) or ("answer", its value); anything else is a failure."""
+    """Return the outcome of a call: ("refused", its text) or ("answer", its value); anything else is a failure."""
     try:
         return "answer", call(*arguments)
     except avgk.AvgkError as error:
@@ -54,7 +54,7 @@ def outcome(call, *arguments):
 
 
 def check_error(error, path):
-    """Hold that an error is one line that names the place and tells what to do."""
+    """Assert that an error is one line that names the file and says what to do."""
     text = str(error)
     assert "\n" not in text
     named = pathlib.Path(path).name in text or re.search(r"\bsample \d", text)
@@ -68,7 +68,7 @@ def equal(a, b):
 
 
 def answers(path):
-    """Give what each reader says of a sound store; only a truncated one is not ingested."""
+    """Return the answer of each reader for a sound store; only truncated stores are not ingested."""
     outcomes = {name: outcome(call, path) for name, call in READERS.items()}
     refused = [name for name, (kind, _) in outcomes.items() if kind == "refused"]
     assert refused == (["ingest"] if pathlib.Path(path).name == "truncated" else [])
@@ -76,10 +76,10 @@ def answers(path):
 
 
 def judge(path, sound, *, may_change=False, readers=READERS):
-    """Hold that each reader refuses a damaged store or gives what the sound one gives.
+    """Assert that each reader refuses a damaged store or gives the answer of the sound one.
 
-    ``may_change`` is for stores without a manifest, whose metadata are all that tells what they hold: any answer is as good
-    as another then, but none may be a foreign exception.
+    ``may_change`` is for stores without a manifest, in which changed metadata cannot be detected: any answer is allowed, but
+    no exception of another package.
     """
     outcomes = {name: outcome(call, path) for name, call in readers.items()}
     wrong = [

@@ -1,4 +1,4 @@
-"""Sound stores, of ours in each form and foreign ones, for tests to damage."""
+"""Sound stores for tests to damage: sealed ones in each form, and foreign ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zarr
 
 import avgk_dask as avgk
 
-# Sharp enough for a truncated store to be certain of k = 1.
+# Sharp enough for certain results at k = 1 from a truncated store.
 SCORES = np.random.default_rng(11).dirichlet(np.full(5, 0.2), 60).astype(np.float32)
 LABELS = np.random.default_rng(12).integers(0, 5, 60)
 
@@ -18,7 +18,7 @@ def write_ours(path, **options):
 
 
 def write_draft(path):
-    """Leave a store whose writer was interrupted after three records."""
+    """Write a store whose writer is interrupted after three records."""
     writer = avgk.ScoreWriter(path, 5, chunk_rows=16)
     writer.append(SCORES, LABELS)
     writer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

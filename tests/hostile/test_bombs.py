@@ -1,4 +1,4 @@
-"""Bombs: small inputs that claim to be large are refused before they are unpacked, and long ones take no more than their length."""
+"""Bombs: small inputs that claim to be large are refused before decoding, and long ones take linear time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import zipfile
 from contextlib import contextmanager
 
 import dask
+import google_crc32c
 import numpy as np
 import pytest
 import zarr
@@ -20,20 +21,21 @@ from avgk_dask.cli import main
 from avgk_dask.credentials import hide, hide_pairs, secrets_of, shown
 from avgk_dask.files import open_file
 from avgk_dask.files.rows import find_name
+from avgk_dask.store.read.direct import decode_bytes
 
 pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def imported():
-    """Import and compile all that is needed, which would count as memory."""
+    """Import and compile everything first, as it would count as memory."""
     avgk.evaluate(SCORES, LABELS, 1, straddle=False)
     avgk.breakdown(SCORES, LABELS, 1)
 
 
 @contextmanager
 def within(n_bytes=30_000_000):
-    """Hold that no more memory than this is taken meanwhile."""
+    """Assert a limit on the memory taken in the context."""
     tracemalloc.start()
     try:
         yield
@@ -59,7 +61,7 @@ def test_verify__decodes_no_texts(tmp_path, zarr_format):
 
 
 def npz_of_zeros(path, shape):
-    """Write an npz file of labels that are all 0, which takes a thousandth of them."""
+    """Write a compressed npz file of labels 0, a thousandth of their size."""
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("labels.npy", "w") as member,
@@ -134,7 +136,7 @@ def test_names__that_are_long_are_not_compared():
 
 
 def bomb(codec):
-    """Give a chunk that begins with a sound header and claims 4 GB, or that inflates to 80 MB."""
+    """Return a chunk with a valid header that claims 4 GB, or one that inflates to 80 MB."""
     if codec == "zstd":
         return bytes.fromhex("28b52ffd") + bytes([0b11100000]) + struct.pack("<Q", 1 << 32) + bytes(40)
     if codec == "blosc":
@@ -161,7 +163,7 @@ def test_chunks__that_claim_too_much_are_refused_before_that_is_decoded(tmp_path
     chunk.write_bytes(bomb(codec))
     with within(), pytest.raises(avgk.ReadError, match="chunk"):
         avgk.evaluate(tmp_path / "a.zarr", k=1, straddle=False)
-    if codec != "gzip":  # zarr reads it, too, where it is no local file
+    if codec != "gzip":  # zarr reads it if it is not a local file
         store = zarr.storage.MemoryStore({})
         other = zarr.create_array(
             store, data=scores, chunks=(2_000, 50), compressors=codecs[codec], zarr_format=zarr_format
@@ -178,3 +180,26 @@ def test_files_of_results__that_never_end_are_refused_at_once(tmp_path, kind):
     for load in (avgk.Evaluator.load, avgk.calibration.load, avgk.conformal.load):
         with pytest.raises(avgk.StoreError, match="regular file"):
             load(path)
+
+
+@pytest.mark.parametrize("codec", ["blosc", "zstd", "gzip", "zlib"])
+def test_decode_bytes__decodes_at_most_the_given_number(codec):
+    import numcodecs
+
+    text = bytes(range(200)) * 3
+    encoder = {"blosc": numcodecs.Blosc(), "zstd": numcodecs.Zstd(), "gzip": numcodecs.GZip(), "zlib": numcodecs.Zlib()}
+    data = bytes(encoder[codec].encode(text))
+    assert decode_bytes(codec, data, 600) == text
+    assert decode_bytes(codec, data, 10_000) == text
+    with pytest.raises(ValueError, match="decode"):
+        decode_bytes(codec, data, 599)
+
+
+def test_decode_bytes__refuses_wrong_checksums_and_frames_without_a_size():
+    text = b"names"
+    data = text + google_crc32c.value(text).to_bytes(4, "little")
+    assert decode_bytes("crc32c", data, 5) == text
+    with pytest.raises(ValueError, match="checksum"):
+        decode_bytes("crc32c", b"N" + data[1:], 5)
+    with pytest.raises(ValueError, match="does not state"):
+        decode_bytes("zstd", bytes.fromhex("28b52ffd00") + bytes(20), 100)

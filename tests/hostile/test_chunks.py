@@ -1,4 +1,4 @@
-"""Chunks that are damaged, swapped, or no files at all: refused at once by every reader, also where no listing tells."""
+"""Chunks that are damaged, swapped, or not files: refused at once by every reader, even without a listing."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_chunks__that_are_sockets_are_refused(store, reader):
     try:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind("0")
-            found = outcome(READERS[reader], path)
+            answer = outcome(READERS[reader], path)
     finally:
         os.chdir(here)
-    assert found != ("answer", "ok")
+    assert answer != ("answer", "ok")
 
 
 BYTES = {
@@ -114,7 +114,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path):
-    """Give the address of a web server of this folder, which lists nothing that we would read."""
+    """Return the address of a web server of this folder, whose listings are not used."""
     pytest.importorskip("obstore")
     handler = functools.partial(_Quiet, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -140,7 +140,7 @@ def test_missing_chunks__that_a_manifest_knows_are_refused_where_nothing_can_be_
 
 
 class Blind(MemoryStore):
-    """A store that cannot list."""
+    """A store that cannot be listed."""
 
     supports_listing = False
 
@@ -187,7 +187,7 @@ def test_swapped_arrays__are_refused(store):
 
 
 def test_truncated_rows__that_are_not_in_order_are_refused(tmp_path):
-    """A truncated store by another hand, whose slots are not sorted, or name no class."""
+    """A foreign truncated store whose slots are not sorted, or have invalid classes."""
     top = np.argsort(-SCORES, axis=1, kind="stable")[:, :4]
     kept = np.take_along_axis(SCORES, top, axis=1)
 

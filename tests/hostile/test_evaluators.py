@@ -1,4 +1,4 @@
-"""Forged files of evaluators, with the right hash: each is refused by name, or loads to something that can be gone on with."""
+"""Forged files of evaluators with a valid hash: each is refused by name, or loads to a usable evaluator."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import avgk_dask as avgk
 
 pytestmark = [pytest.mark.filterwarnings("ignore::avgk_dask.ResultWarning"), pytest.mark.timeout(300)]
 
-#: Settings with which a few rows are many, so that all parts of a state are there.
+#: Settings with which few rows suffice to fill all parts of a state.
 TINY = {"avgk.small-scores": 8, "avgk.task-bytes": 400, "avgk.least-events": 4, "avgk.tie-groups": 2}
 RNG = np.random.default_rng(0)
 SCORES = RNG.integers(0, 6, (240, 5)).astype(np.float32)
 LABELS = RNG.integers(-1, 5, 240)
 SOFT = RNG.dirichlet(np.ones(5), 240)
-#: More values than of metadata: numbers beyond any integer, budgets and names.
+#: Further values: numbers beyond any integer, budgets and names.
 MORE = [*VALUES, 1 << 62, -(1 << 63), 10**30, 1e308, "1e999999999", "1/0", "uint8", "hard labels", "groups", [1, 2, 3]]
-#: Bytes that one forged file may take: some of the scans' own tables are a few MB.
+#: Memory allowed for one forged file: some tables of a scan take a few MB.
 MOST_BYTES = 150_000_000
 
 
-#: How evaluators are made, and what they are updated with.
+#: Settings, options, labels and sizes of the evaluators.
 KINDS = {
     "waiting": ({}, {"k": [1, 2.5]}, {"labels": LABELS}, 3),
     "hard": (TINY | {"avgk.max-events": 1 << 20}, {"k": [1, 2.5], "straddle": True}, {"labels": LABELS}, 240),
@@ -49,39 +49,39 @@ def fill(evaluator, given, first, last):
 
 @pytest.fixture(scope="module")
 def masters(tmp_path_factory):
-    """Give the bytes of a sound file of each kind, and of a second run."""
-    folder, found = tmp_path_factory.mktemp("evaluators"), {}
+    """Return the bytes of a sound file of each kind, and of a second run."""
+    folder, files = tmp_path_factory.mktemp("evaluators"), {}
     for name, (settings, options, given, n) in KINDS.items():
         with dask.config.set(settings):
             made = fill(avgk.Evaluator(5, **options), given, 0, n)
             made.save(folder / name)
-            found[name] = (folder / name).read_bytes()
+            files[name] = (folder / name).read_bytes()
             if name == "narrowed":
                 fill(avgk.Evaluator(5, **options, like=made), given, 0, n).save(folder / "again")
-                found["again"] = (folder / "again").read_bytes()
-    return found
+                files["again"] = (folder / "again").read_bytes()
+    return files
 
 
-def taken_apart(data):
-    """Give the form of a file, the description of its arrays, and their bytes."""
+def take_apart(data):
+    """Return the form of a file, the descriptions of its arrays, and their bytes."""
     place = 24 + int.from_bytes(data[16:24], "little")
-    form, told = json.loads(data[24:place])
+    form, descriptions = json.loads(data[24:place])
     arrays = []
-    for *_, n_bytes in told:
+    for *_, n_bytes in descriptions:
         arrays.append(data[place : place + n_bytes])
         place += n_bytes
-    return form, told, arrays
+    return form, descriptions, arrays
 
 
-def put_together(form, told, arrays):
-    head = json.dumps([form, told]).encode()
+def put_together(form, descriptions, arrays):
+    head = json.dumps([form, descriptions]).encode()
     body = b"".join([len(head).to_bytes(8, "little"), head, *arrays])
     return xxhash.xxh3_128(body).digest() + body
 
 
-def forged_array(told, data, chooser):
-    """Give an array of another dtype, shape, length or content."""
-    name, dtype, shape, _ = told
+def forged_array(description, data, chooser):
+    """Return an array of another dtype, shape, length or content."""
+    name, dtype, shape, _ = description
     array = np.frombuffer(data, dtype).reshape(shape).copy()
     flat = array.reshape(-1)
     what = chooser.choice(
@@ -112,13 +112,13 @@ def forged_array(told, data, chooser):
 
 
 def forged(data, chooser):
-    """Give a file with one thing changed, and its hash made again."""
-    form, told, arrays = taken_apart(data)
+    """Return a file with one change and a new hash."""
+    form, descriptions, arrays = take_apart(data)
     what = chooser.random()
     if what < 0.5:
         form = edited(form, chooser.choice(list(leaves(form))), chooser.choice([..., *MORE]))
     elif what < 0.6:
-        told = edited(told, chooser.choice(list(leaves(told))), chooser.choice([..., *MORE]))
+        descriptions = edited(descriptions, chooser.choice(list(leaves(descriptions))), chooser.choice([..., *MORE]))
     elif what < 0.65:
         shape = (
             next(path for path in leaves(form) if path[-1:] == ("shape",) and isinstance(value_at(form, path), str))
@@ -131,9 +131,9 @@ def forged(data, chooser):
                 form, shape, json.dumps(edited(inner, chooser.choice(list(leaves(inner))), chooser.choice(MORE)))
             )
     else:
-        i = chooser.randrange(len(told))
-        told[i], arrays[i] = forged_array(told[i], arrays[i], chooser)
-    return put_together(form, told, arrays)
+        i = chooser.randrange(len(descriptions))
+        descriptions[i], arrays[i] = forged_array(descriptions[i], arrays[i], chooser)
+    return put_together(form, descriptions, arrays)
 
 
 def value_at(form, path):
@@ -143,7 +143,7 @@ def value_at(form, path):
 
 
 def refusal(call, *arguments):
-    """Give the error of ours that a call raises; None where it raises none."""
+    """Return the AvgkError that a call raises, or None."""
     try:
         call(*arguments)
     except avgk.AvgkError as error:
@@ -152,7 +152,7 @@ def refusal(call, *arguments):
 
 
 def go_on(path, name):
-    """Do with a file all that can be done; only errors of ours may come of it, and those of its content name it."""
+    """Use a file in all ways; only an AvgkError may be raised, and errors about its content name it."""
     _, options, given, n = KINDS["narrowed" if name == "again" else name]
     for use in (
         lambda one: one.result(),
@@ -188,8 +188,8 @@ def test_evaluator_files__that_are_forged_raise_no_foreign_error(masters, tmp_pa
 
 
 @pytest.mark.parametrize("name", [*KINDS, "again"])
-def test_evaluator_files__that_are_sound_are_taken_apart_and_put_together(masters, tmp_path, name):
+def test_evaluator_files__that_are_sound_are_take_apart_and_put_together(masters, tmp_path, name):
     path = tmp_path / "same.avgk"
-    path.write_bytes(put_together(*taken_apart(masters[name])))
+    path.write_bytes(put_together(*take_apart(masters[name])))
     with dask.config.set(KINDS["narrowed" if name == "again" else name][0]):
         assert avgk.Evaluator.load(path).n_samples == KINDS.get(name, (0, 0, 0, 240))[3]

@@ -1,4 +1,4 @@
-"""Files that lie: headers, archives, tables, pipes and devices; each is refused by name, and leaves nothing behind."""
+"""Files with false headers, archives, tables, pipes and devices: each is refused by name, and no output is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(20)
 
 
 def ingested(path, labels=None):
-    """Give what a file comes to when it is ingested: ("refused", text) or ("answer", result)."""
+    """Return the outcome of ingesting a file: ("refused", text) or ("answer", result)."""
     out = path.with_name("out.zarr")
     try:
         avgk.ingest(path, labels, out=out)
@@ -34,7 +34,7 @@ def ingested(path, labels=None):
 
 
 def npy(header, data=b"", version=(1, 0), magic=b"\x93NUMPY"):
-    """Give the bytes of an npy file with any header."""
+    """Return the bytes of an npy file with any header."""
     text = header if isinstance(header, bytes) else header.encode()
     size = struct.pack("<H" if version == (1, 0) else "<I", len(text))
     return magic + bytes(version) + size + text + data
@@ -74,7 +74,7 @@ NPY = {
     "fields": npy(described("[('a', '<f4')]"), GOOD),
     "void": npy(described("'|V4'"), GOOD),
     "dates": npy(described("'<M8[s]'"), bytes(8 * 300)),
-    "a dtype that is none": npy(described("'<q99'"), GOOD),
+    "an invalid dtype": npy(described("'<q99'"), GOOD),
     "a dtype of code": npy(described("'<f4' if exit() else 0"), GOOD),
     "deep": npy("(" * 5000 + ")" * 5000 + "\n", GOOD),
 }  # fmt: skip
@@ -144,7 +144,7 @@ def npz_cases():
         "two matrices": zipped([("a.npy", scores), ("b.npy", scores)]),
         "Fortran order": zipped([("scores.npy", array_bytes(np.asfortranarray(SCORES)))]),
         "a path upwards": zipped([("../../scores.npy", NPY["objects"])]),
-        "a bomb behind the numbers": zipped([("scores.npy", NPY["one dimension"]), ("x.npy", bomb)]),
+        "a bomb after the numbers": zipped([("scores.npy", NPY["one dimension"]), ("x.npy", bomb)]),
     }  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def good_zip(tmp_path_factory):
 
 
 def rezipped(source, target, change):
-    """Write an archive again, each member as ``change`` gives it (None leaves it out)."""
+    """Rewrite an archive with ``change`` applied to each member; None removes it."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
         for member in old.infolist():
             data = change(member.filename, old.read(member)) if not member.is_dir() else None
@@ -218,8 +218,8 @@ def test_zipped_stores__that_are_shortened_are_refused(tmp_path, good_zip, n_los
     for name, part in (("end.zip", data[:-n_lost]), ("front.zip", data[n_lost:])):
         path = tmp_path / name
         path.write_bytes(part)
-        kind, found = outcome(evaluate, path)
-        assert kind == "refused" or found.identical(evaluate(good_zip))  # what was lost may be no more than a comment
+        kind, result = outcome(evaluate, path)
+        assert kind == "refused" or result.identical(evaluate(good_zip))  # the lost bytes may be only a comment
 
 
 def test_a_sound_zip__is_read(good_zip):

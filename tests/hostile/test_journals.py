@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import suppress
 
@@ -29,16 +30,16 @@ def resume(path, **options):
 
 
 def check_resumed(path, sound, must_refuse=True):
-    """Hold that resuming is refused with nothing changed, or ends in the right answer."""
+    """Assert that resuming is refused without changes, or gives the right answer."""
     before = tree(path)
     try:
-        found = resume(path)
+        result = resume(path)
     except avgk.AvgkError as error:
         check_error(error, path)
         assert tree(path) == before
         return
     assert not must_refuse
-    assert found.identical(sound)
+    assert result.identical(sound)
     assert avgk.verify(path).ok
 
 
@@ -88,7 +89,7 @@ def test_records__of_other_bytes_are_refused_by_name(store, sound, kind, number)
     ("forms", {"scores": "0"}), ("forms", None),
 ])  # fmt: skip
 def test_record_heads__edited_are_refused(store, sound, number, name, value):
-    """As an edit leaves it, and with the digest renewed."""
+    """Each edit is tested with the old digest and a new one."""
     path = store("draft")
     record = record_of(path, number)
     _, head, labels = record.read_bytes().split(b"\n", 2)
@@ -169,7 +170,7 @@ def test_chunks_of_a_draft__changed_under_their_records_are_refused_when_read(st
     data = chunk.read_bytes()
     chunk.write_bytes(bytes([data[0] ^ 1]) + data[1:])
     with pytest.raises(avgk.ReadError, match="scores/c/0/0"):
-        resume(path)  # evaluates the store it finished
+        resume(path)  # evaluates the finished store
 
 
 def test_records__come_back_as_they_were_written():
@@ -183,7 +184,7 @@ def test_records__come_back_as_they_were_written():
         record.forms,
     )
     assert back.labels.tolist() == list(range(16))
-    for index in range(len(record.to_bytes())):  # no single byte can change unnoticed
+    for index in range(len(record.to_bytes())):  # a change of any byte is detected
         data = bytearray(record.to_bytes())
         data[index] ^= 1
         with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
@@ -191,7 +192,7 @@ def test_records__come_back_as_they_were_written():
 
 
 def test_records__of_another_draft_are_refused(tmp_path, sound):
-    """Their chunks are of the same length, and their labels would be taken."""
+    """Their chunks have the same length, and their labels would be used."""
     for name, labels in (("mine", LABELS), ("other", LABELS[::-1])):
         writer = avgk.ScoreWriter(tmp_path / name, 5, chunk_rows=16, codec="none")
         writer.append(SCORES[:40], labels[:40])
@@ -202,18 +203,17 @@ def test_records__of_another_draft_are_refused(tmp_path, sound):
 
 
 def no_listing(monkeypatch, fails):
-    """Let listings fail, as ``fails`` says of the number of each."""
+    """Let the listings fail for whose number ``fails`` is true."""
     from avgk_dask.store.read import listing
 
-    original, seen = listing.listed, [0]
+    original, numbers = listing.list_entries, itertools.count(1)
 
-    def listed(*arguments):
-        seen[0] += 1
-        if fails(seen[0]):
+    def list_entries(*arguments):
+        if fails(next(numbers)):
             raise OSError("no answer")
         return original(*arguments)
 
-    monkeypatch.setattr(listing, "listed", listed)
+    monkeypatch.setattr(listing, "list_entries", list_entries)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -222,7 +222,7 @@ def test_a_draft__that_cannot_be_listed_is_not_taken_for_an_empty_one(store, sou
     before = tree(path)
     with monkeypatch.context() as patch:
         no_listing(patch, lambda n: n == number)
-        with suppress(avgk.ReadError):  # the later ones may do without that listing
+        with suppress(avgk.ReadError):  # later attempts may not need that listing
             resume(path)
             before = tree(path)
     assert tree(path) == before
@@ -264,5 +264,5 @@ def test_records__behind_a_chunk_that_is_not_as_told_are_written_again(store):
     writer.append(1 - SCORES[:16], LABELS[:16])
     writer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     again = avgk.ScoreWriter(path, 5, chunk_rows=16, resume=True)
-    assert again.n_samples == 32  # and not 48, with rows of the first time behind
+    assert again.n_samples == 32  # and not 48, with rows of the first attempt at the end
     again.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

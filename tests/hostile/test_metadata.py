@@ -1,4 +1,4 @@
-"""Edited and damaged metadata: of our stores all that changes a number is refused, of foreign ones nothing ends raw."""
+"""Edited and damaged metadata: sealed stores refuse edits that change a number; no store raises a foreign exception."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import avgk_dask as avgk
 
 pytestmark = pytest.mark.timeout(120)
 
-#: What a value is replaced by.
+#: The replacements for values.
 VALUES = [None, True, -1, 0, 10**18, 2.5, "x", [], {}, [[0]], "float64", [0, 0]]
 
 
 def leaves(document, path=()):
-    """Give the path of every value of a JSON document, those of the manifest's tables left out."""
+    """Yield the path of every value of a JSON document, except those of the manifest's tables."""
     yield path
     items = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
@@ -32,7 +32,7 @@ def leaves(document, path=()):
 
 
 def edited(document, path, value):
-    """Give a copy of a document with a value replaced, or removed where the new one is ``...``."""
+    """Return a copy of a document with a value replaced, or removed if the new one is ``...``."""
     made = copy.deepcopy(document)
     if not path:
         return {} if value is ... else value
@@ -47,7 +47,7 @@ def edited(document, path, value):
 
 
 def edits(document, n, seed, keep=lambda path: True):
-    """Give ``n`` pairs of path and new value, each path at least once."""
+    """Return ``n`` pairs of a path and a new value, with each path at least once."""
     paths = [path for path in leaves(document) if keep(path)]
     chooser = random.Random(seed)
     pairs = [(path, chooser.choice([..., *VALUES])) for path in paths]
@@ -55,7 +55,7 @@ def edits(document, n, seed, keep=lambda path: True):
     return sorted({(path, json.dumps(value) if value is not ... else "...") for path, value in pairs}, key=str)[:n]
 
 
-def shown(pair):
+def name_edit(pair):
     return f"{'.'.join(map(str, pair[0])) or 'all'}={pair[1]}"
 
 
@@ -73,12 +73,12 @@ def write(path, document):
 
 @pytest.fixture(scope="module")
 def sound(masters):
-    """Give what each reader says of each sound store."""
+    """Return the answers of each reader for each sound store."""
     return {name: answers(masters / name) for name in ("ours", "sharded", "truncated", "v3", "v2")}
 
 
 def documents(name):
-    """Give the metadata of a sound store, made here only to list the edits."""
+    """Return the metadata of a sound store, which are used only to list the edits."""
     import tempfile
 
     from sound_stores import write_foreign, write_ours
@@ -89,12 +89,12 @@ def documents(name):
             write_foreign(path, int(name[1]))
         else:
             write_ours(path, **{"ours": {}, "sharded": {"shard_chunks": 2}, "truncated": {"top_m": 4}}[name])
-        found = {}
+        documents = {}
         for key in ("zarr.json", "scores/zarr.json", "scores/.zarray", ".zgroup", "manifest/scores/zarr.json"):
             if os.path.exists(os.path.join(path, key)):
                 with open(os.path.join(path, key)) as file:
-                    found[key] = json.load(file)
-        return found
+                    documents[key] = json.load(file)
+        return documents
 
 
 OURS, SHARDED, TRUNCATED, V3, V2 = map(documents, ("ours", "sharded", "truncated", "v3", "v2"))
@@ -104,7 +104,7 @@ OURS, SHARDED, TRUNCATED, V3, V2 = map(documents, ("ours", "sharded", "truncated
 @pytest.mark.parametrize("name, pair", [
     *(("ours", pair) for pair in edits(OURS["scores/zarr.json"], 70, 1)),
     *(("sharded", pair) for pair in edits(SHARDED["scores/zarr.json"], 50, 2)),
-], ids=lambda value: value if isinstance(value, str) else shown(value))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else name_edit(value))  # fmt: skip
 def test_array_metadata__edited_with_their_copy_never_change_a_number(store, sound, name, pair):
     path = store(name)
     root = read(path / "zarr.json")
@@ -125,7 +125,7 @@ def in_table(path):
 @pytest.mark.parametrize("name, pair", [
     *(("ours", pair) for pair in edits(OURS["zarr.json"], 110, 3, lambda path: not in_table(path))),
     *(("truncated", pair) for pair in edits(TRUNCATED["zarr.json"], 60, 4, lambda path: path[:1] == ("attributes",))),
-], ids=lambda value: value if isinstance(value, str) else shown(value))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else name_edit(value))  # fmt: skip
 def test_root_metadata__edited_never_change_a_number(store, sound, name, pair):
     path = store(name)
     write(path / "zarr.json", edited(read(path / "zarr.json"), pair[0], value_of(pair)))
@@ -133,7 +133,7 @@ def test_root_metadata__edited_never_change_a_number(store, sound, name, pair):
 
 
 @pytest.mark.sample(15)
-@pytest.mark.parametrize("pair", edits(OURS["manifest/scores/zarr.json"], 40, 5), ids=shown)
+@pytest.mark.parametrize("pair", edits(OURS["manifest/scores/zarr.json"], 40, 5), ids=name_edit)
 def test_table_metadata__edited_never_change_a_number(store, sound, pair):
     path = store("ours")
     root = read(path / "zarr.json")
@@ -149,7 +149,7 @@ def test_table_metadata__edited_never_change_a_number(store, sound, pair):
     *(("v3", "zarr.json", pair) for pair in edits(V3["zarr.json"], 12, 7)),
     *(("v2", "scores/.zarray", pair) for pair in edits(V2["scores/.zarray"], 50, 8)),
     *(("v2", ".zgroup", pair) for pair in edits(V2[".zgroup"], 8, 9)),
-], ids=lambda value: value if isinstance(value, str) else shown(value))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else name_edit(value))  # fmt: skip
 def test_foreign_metadata__edited_end_in_an_answer_or_one_clear_error(store, sound, name, key, pair):
     path = store(name)
     write(path / key, edited(read(path / key), pair[0], value_of(pair)))
@@ -173,7 +173,7 @@ def test_metadata_files__of_other_content_are_told_in_one_line(store, sound, nam
     path = store(name)
     (path / key).write_bytes(CONTENTS[content])
     outcomes = judge(path, sound[name], may_change=key.endswith(".zattrs"))
-    if key != "scores/zarr.json" or name != "ours":  # ours has the copy in the root
+    if key != "scores/zarr.json" or name != "ours":  # sealed stores have the copy in the root
         return
     assert outcomes["verify"][0] == "answer"
     assert "scores/zarr.json" in outcomes["verify"][1]
@@ -190,7 +190,7 @@ def test_metadata_files__that_are_none_are_refused_at_once(store, sound, name, k
 
 
 def replace(path, kind):
-    """Put something into the place of a file."""
+    """Replace a file by something else."""
     path.unlink()
     if kind == "fifo":
         os.mkfifo(path)
@@ -202,11 +202,11 @@ def replace(path, kind):
         path.symlink_to("nowhere")
     elif kind == "huge":
         with open(path, "wb") as file:
-            file.truncate(10 << 30)  # sparse: takes no space on the disk
+            file.truncate(10 << 30)  # sparse, so it takes no disk space
 
 
 def renewed(path, change):
-    """Change the state of a store of ours, and renew the digest over it, as whoever knows the format could."""
+    """Change the seal of a store and renew its digest, as anyone who knows the format could."""
     root = read(path / "zarr.json")
     state = root["attributes"]["avgk_dask"]
     change(state, root)
@@ -266,7 +266,7 @@ def test_a_state__that_is_gone_is_missed(store):
     root = read(path / "zarr.json")
     del root["attributes"]["avgk_dask"]
     write(path / "zarr.json", root)
-    with pytest.raises(avgk.StoreError, match="holds a manifest"):
+    with pytest.raises(avgk.StoreError, match="a manifest but no seal"):
         evaluate(path)
 
 
@@ -295,7 +295,7 @@ def test_consolidating_again__does_not_break_a_seal(store, sound):
     path = store("ours")
     zarr.consolidate_metadata(path)
     root = read(path / "zarr.json")
-    for document in root["consolidated_metadata"]["metadata"].values():  # as another version may spell it
+    for document in root["consolidated_metadata"]["metadata"].values():  # in the spelling of another version
         if document["node_type"] == "array":
             document.setdefault("attributes", {})["note"] = "spelled anew"
             document["fill_value"] = int(document["fill_value"])
@@ -322,7 +322,7 @@ def test_stores_of_the_first_format__are_read_and_said_to_be_less_sure(store, so
 
 
 def as_int32(path):
-    """Let an array of a store say that it holds integers, everywhere it says so."""
+    """Change the dtype of an array to integers in all copies of its metadata."""
     root = read(path / "zarr.json")
     made = edited(root["consolidated_metadata"]["metadata"]["scores"], ("data_type",), "int32")
     root["consolidated_metadata"]["metadata"]["scores"] = made | {"fill_value": 0}

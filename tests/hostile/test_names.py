@@ -1,4 +1,4 @@
-"""Names that would act on a terminal, a log, a page or a spreadsheet: none gets there as it is, and no message is long."""
+"""Names that would act on a terminal, a log, a page or a spreadsheet: they are escaped, and messages are short."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from avgk_dask.report import render_breakdown, render_comparison, render_report
 from avgk_dask.report.frame import downloads
 from avgk_dask.results.datasets import to_json
 
-#: Escapes, returns, a bell, DEL, a C1 control, marks that reverse what follows, separators of lines, half a character.
+#: Escapes, returns, a bell, DEL, a C1 control, marks that reverse text, line separators, half a character.
 ACTS = "\x1b[2J\r\n\x07\x08\x7f\x9b31m\x85\u202e\u2066\u200e\u2028\u2029\ufeff\x1c"
 NAME = f"=é{ACTS}中👩\u200d💻"
 LONG = f"{NAME}{'x' * 3_000}"
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-#: Of a line that a command prints, or of an error.
+#: Characters of a printed line, or of an error.
 MOST = 1_400
 
 
 def check(text: str) -> str:
-    """Hold that a text has nothing that acts, and no long line."""
+    """Assert that a text has no control characters and no long line."""
     assert not RAW.search(text), RAW.search(text)
     assert max(map(len, text.split("\n")), default=0) <= MOST
     return text
@@ -50,7 +50,7 @@ def check_error(error: BaseException) -> str:
 
 @pytest.fixture
 def outcomes(capsys, caplog):
-    """Give a function that calls another, and gives all that it says: its error, warnings, prints and logs, each checked."""
+    """Return a function that calls another and returns its error, warnings, output and logs, each checked."""
 
     def call(function, *args, **kwargs):
         said = []
@@ -76,7 +76,7 @@ def avgk_command(*words):
 
 def test_commands__show_no_part_of_a_secret_that_was_cut(outcomes):
     secret = "".join(f"{i:04x}" for i in range(1_000))
-    said = outcomes(avgk_command, "evaluate", "--storage-option", "secret=", secret)  # taken for the store
+    said = outcomes(avgk_command, "evaluate", "--storage-option", "secret=", secret)  # parsed as the store
     assert "avgk: " in said
     assert not any(secret[i : i + 20] in said for i in range(len(secret) - 20))
 
@@ -116,7 +116,7 @@ def test_log__is_clean(outcomes, capsys):
         bar.begin("scan", "B", 3)
         bar.say(text)
         bar.close()
-        assert not RAW.search(capsys.readouterr().err.replace("\r", ""))  # the bar's own returns
+        assert not RAW.search(capsys.readouterr().err.replace("\r", ""))  # the bar's returns
 
 
 READERS = {
@@ -145,7 +145,7 @@ def forged(key, value):
     return lambda document: document.__setitem__(key, value)
 
 
-#: What a store's metadata may name: of the group, then of its scores.
+#: Metadata with names: of the group, then of its scores.
 STORES = {
     "attributes": ("zarr.json", forged("attributes", {NAME: NAME, "class_names": [NAME, LONG, "c", "d", "e"]})),
     "class names": ("scores/zarr.json", forged("attributes", {"class_names": [NAME, LONG, "-1", "@", "e"], NAME: LONG})),
@@ -273,7 +273,7 @@ def test_leases__name_their_host_without_its_controls(tmp_path, outcomes):
 
 @pytest.fixture(scope="module")
 def results():
-    """Give results with hostile names: of classes, of groups, of models, and of attributes."""
+    """Return results with hostile names of classes, groups, models and attributes."""
     names = [NAME, LONG, f"\x00{NAME}", "\t=1", "é"]
     by_class = avgk.breakdown(SCORES, LABELS, 1, by="class", names=names)
     by_group = avgk.breakdown(SCORES, LABELS, 1, by=np.arange(60) % 3, names=[NAME, LONG, "\x00@é"])
@@ -309,7 +309,7 @@ def test_tables__show_no_name_as_it_is(results, width):
         avgk.report.print_breakdown(results["group"], width=width, colour=True),
         avgk.report.print_comparison(results["models"], width=width, colour=True),
     ):
-        plain = re.sub("\x1b\\[[0-9]+m", "", text)  # our own colours
+        plain = re.sub("\x1b\\[[0-9]+m", "", text)  # remove our colours
         assert not RAW.search(plain)
         assert max(map(len, plain.splitlines())) <= MOST
 

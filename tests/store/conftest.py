@@ -6,7 +6,7 @@ import services
 
 @pytest.fixture(scope="session")
 def s3():
-    """Give the address and options of an S3 server with the bucket ``scores``."""
+    """Return the address and options of an S3 server with the bucket ``scores``."""
     server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
     pytest.importorskip("obstore", reason="obstore is not installed")
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -1,4 +1,4 @@
-"""Object stores on loopback for tests: moto always, a Ceph gateway and azurite where their addresses are given."""
+"""Object stores on loopback for tests: always moto; a Ceph gateway and azurite if their addresses are set."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def make_bucket(endpoint: str, key: str, secret: str) -> None:
 
 @contextlib.contextmanager
 def public(endpoint: str, key: str, secret: str, prefix: str):
-    """Let anyone list the bucket ``scores`` for now, and read what it holds under a prefix."""
+    """Let anyone list the bucket ``scores`` and read its objects below a prefix, for a while."""
     client = _client(endpoint, key, secret)
     for page in client.get_paginator("list_objects_v2").paginate(Bucket="scores", Prefix=prefix):
-        for found in page["Contents"]:
-            client.put_object_acl(Bucket="scores", Key=found["Key"], ACL="public-read")
+        for entry in page["Contents"]:
+            client.put_object_acl(Bucket="scores", Key=entry["Key"], ACL="public-read")
     client.put_bucket_acl(Bucket="scores", ACL="public-read")
     yield
     client.put_bucket_acl(Bucket="scores", ACL="private")
@@ -66,5 +66,5 @@ def make_container(endpoint: str) -> None:
     try:
         urllib.request.urlopen(request).close()
     except urllib.error.HTTPError as error:
-        if error.code != 409:  # it is there already
+        if error.code != 409:  # it exists already
             raise

@@ -1,4 +1,4 @@
-"""What we use of other libraries beyond their documents works as we use it, on whatever version is installed."""
+"""The private interfaces of other libraries that we use work in the installed versions."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_fsspec_calls__find_copy_and_create():
     write_key(store, "a/b", b"1")
     wait(fsspec_calls.copy(store, "a/b", "a/c"))
     assert read_key(store, "a/c") == b"1"
-    assert sorted(name.rpartition("/")[2] for name in wait(fsspec_calls.find(store, "a"))) == ["b", "c"]
+    assert sorted(name.rpartition("/")[2] for name in wait(fsspec_calls.find_files(store, "a"))) == ["b", "c"]
     wait(fsspec_calls.list_bucket(store))
-    if wait(fsspec_calls.create(store, "a/d", b"2")):  # on condition, or not at all
+    if wait(fsspec_calls.create(store, "a/d", b"2")):  # False if conditions are not supported
         assert read_key(store, "a/d") == b"2"
         wait(fsspec_calls.create(store, "a/d", b"3"))
         assert read_key(store, "a/d") == b"2"

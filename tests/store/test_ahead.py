@@ -1,4 +1,4 @@
-"""Far stores are read ahead: many requests at once, within bounds, and none that outlives its task."""
+"""Remote stores are read ahead: many concurrent requests, within limits, none of which outlives its task."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from avgk_dask.store.read.grids import most_bytes
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(0).random((104, 13), dtype=np.float32)
-#: What a request waits for at most that another one must end; reached only where a test fails.
+#: Seconds a request waits for another one; reached only if a test fails.
 PATIENCE = 60
 
 
 class Watched(Wrapping):
-    """Answers requests for chunks once so many are under way at once, or never; notes what becomes of them."""
+    """Answers requests for chunks only once a number of them are pending, or never; records their outcomes."""
 
     together, bad, stuck = 1, "", False
     n = most = 0
@@ -75,7 +75,7 @@ class Watched(Wrapping):
 
 @pytest.fixture
 def far(monkeypatch):
-    """Let every store count as one whose requests have to wait, and tasks run on two threads of their own."""
+    """Treat every store as remote, and run tasks on two separate threads."""
     monkeypatch.setattr(bands, "is_local", lambda store: False)
     monkeypatch.setattr(ahead, "BUDGET", Budget())
     with ThreadPoolExecutor(2, "own") as pool, dask.config.set(pool=pool, num_workers=2, scheduler="threads"):
@@ -95,20 +95,20 @@ def watched(data=SCORES, **how):
 
 
 def settle():
-    """Let the event loop end what was cancelled."""
+    """Let the event loop end the cancelled requests."""
     for _ in range(100):
         sync(asyncio.sleep(0))
 
 
 def test_evaluate__has_many_requests_under_way_on_two_threads(far):
-    # Were there fewer than twenty at once, none would ever be answered.
-    found = avgk.evaluate(watched(together=20), k=[1, 3])
+    # With fewer than twenty concurrent requests, none would ever be answered.
+    result = avgk.evaluate(watched(together=20), k=[1, 3])
     assert Watched.most >= 20
-    assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+    assert result.equals(avgk.evaluate(SCORES, k=[1, 3]))
 
 
 def two_watched(**how):
-    """Two arrays whose requests count together, in chunks of different rows."""
+    """Two arrays with chunks of different rows, whose requests are counted together."""
     stores = [Watched(MemoryStore()) for _ in range(2)]
     Watched.reset()
     for store, data, rows in zip(stores, (SCORES, SCORES[::-1]), (4, 2), strict=True):
@@ -118,9 +118,9 @@ def two_watched(**how):
 
 
 def test_ensemble__reads_all_its_members_ahead(far):
-    found = avgk.evaluate(avgk.ensemble(two_watched(together=20)), k=[1, 3])
+    result = avgk.evaluate(avgk.ensemble(two_watched(together=20)), k=[1, 3])
     assert Watched.most >= 20
-    assert found.equals(avgk.evaluate(avgk.ensemble([SCORES, SCORES[::-1]]), k=[1, 3]))
+    assert result.equals(avgk.evaluate(avgk.ensemble([SCORES, SCORES[::-1]]), k=[1, 3]))
 
 
 def test_ensemble__ends_the_requests_of_all_members_where_one_fails(far):
@@ -133,16 +133,16 @@ def test_ensemble__ends_the_requests_of_all_members_where_one_fails(far):
 def test_soft_labels__are_read_ahead_as_scores_are(far, monkeypatch):
     monkeypatch.setattr(reading, "is_local", lambda store: False)
     eta = SCORES / SCORES.sum(1, keepdims=True)
-    found = avgk.evaluate(zarr.create_array({}, data=SCORES, chunks=(4, 13)), watched(together=20, data=eta), k=[1, 3])
+    result = avgk.evaluate(zarr.create_array({}, data=SCORES, chunks=(4, 13)), watched(together=20, data=eta), k=[1, 3])
     assert Watched.most >= 20
-    assert found.equals(avgk.evaluate(SCORES, eta, k=[1, 3]))
+    assert result.equals(avgk.evaluate(SCORES, eta, k=[1, 3]))
 
 
 def test_pilot__fetches_its_chunks_at_the_same_time(far):
     with dask.config.set({"avgk.small-scores": 1, "avgk.pilot-least": 6, "avgk.pilot-most": 6}):
-        # Were there fewer than these six at once, none would ever be answered.
-        found = avgk.evaluate(watched(together=6), k=[1, 3])
-    assert found.drop_attrs().equals(avgk.evaluate(SCORES, k=[1, 3]).drop_attrs())
+        # With fewer than these six concurrent requests, none would ever be answered.
+        result = avgk.evaluate(watched(together=6), k=[1, 3])
+    assert result.drop_attrs().equals(avgk.evaluate(SCORES, k=[1, 3]).drop_attrs())
 
 
 @pytest.mark.parametrize("n_ahead", [0, 1, 3])
@@ -150,7 +150,7 @@ def test_reading_ahead__keeps_to_its_bytes(far, n_ahead):
     array = watched()
     with dask.config.set({"avgk.ahead-bytes": n_ahead * most_bytes(array) + 1}):
         assert avgk.evaluate(array, k=[1, 3]).equals(avgk.evaluate(SCORES, k=[1, 3]))
-    assert Watched.most <= 2 + n_ahead  # and the two that are scanned next
+    assert Watched.most <= 2 + n_ahead  # plus the two that are scanned next
     assert (ahead.BUDGET.n_bytes, ahead.BUDGET.n_requests, ahead.BUDGET.n_readers) == (0, 0, 0)
 
 
@@ -192,7 +192,7 @@ def test_budget__is_shared_by_those_who_read(far):
         budget.correct(other, 10)
         assert budget.n_bytes == 3 * size + 10
         for each in (*mine, other):
-            budget.leave(each)
+            budget.release(each)
     assert (budget.n_bytes, budget.n_requests, budget.n_readers) == (0, 0, 0)
 
 
@@ -209,7 +209,7 @@ def test_evaluate__stops_the_other_threads_where_one_fails(far):
     array = watched(together=20, bad="c/0/0", stuck=True)
     with pytest.raises(avgk.ReadError, match=r"c/0/0.*no answer"):
         avgk.evaluate(array, k=[1, 3])
-    far.shutdown()  # waits for the tasks: the second thread's data never come
+    far.shutdown()  # waits for the tasks: the second thread's data never arrive
     settle()
     assert (Watched.n, ahead.BUDGET.n_bytes, ahead.BUDGET.n_readers) == (0, 0, 0)
     Watched.reset()
@@ -220,7 +220,7 @@ def test_evaluate__stops_the_other_threads_where_one_fails(far):
 def test_evaluate__interrupted_leaves_nothing_under_way(far):
     main = threading.main_thread().ident
     array = watched(together=20, stuck=True, on_all=lambda: signal.pthread_kill(main, signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             avgk.evaluate(array, k=[1, 3])
@@ -270,7 +270,7 @@ def _read_all(reader):
         ENDED.set()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # of Dask's
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # from Dask
 def test_reading_ahead__ends_with_a_cancelled_task_of_a_cluster(monkeypatch):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(bands, "is_local", lambda store: False)
@@ -294,16 +294,16 @@ def test_evaluate__reads_each_chunk_of_a_far_store_once(far, chunks, shards):
     store = CountingStore(MemoryStore())
     zarr.create_array(store, data=SCORES, chunks=chunks, shards=shards)
     store.reads.clear()
-    found = avgk.evaluate(zarr.open_array(store, mode="r"), k=[1, 3])
+    result = avgk.evaluate(zarr.open_array(store, mode="r"), k=[1, 3])
     assert set(store.chunk_reads().values()) == {1}
-    assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+    assert result.equals(avgk.evaluate(SCORES, k=[1, 3]))
 
 
 def test_far_tasks__hold_many_bands_each(far):
     source = as_source(watched())
     assert [len(group) for group in group_bands(source)] == [13, 13]
     per_band = 4 * 13 * 4
-    with dask.config.set({"avgk.ahead-bytes": per_band}):  # four bands a task
+    with dask.config.set({"avgk.ahead-bytes": per_band}):  # four bands per task
         groups = group_bands(as_source(watched()))
     assert [len(group) for group in groups] == [4, 4, 4, 4, 4, 4, 2]
     assert [band for group in groups for band in group] == list(range(26))
@@ -333,7 +333,7 @@ def test_task_memory__counts_what_is_read_ahead(monkeypatch):
 
 @pytest.fixture
 def in_objects(monkeypatch):
-    """Give scores in an object store whose chunks of 208 bytes and more are fetched in ranges, and the ranges."""
+    """Return scores in an object store whose chunks of at least 208 bytes are fetched in ranges, and the ranges."""
     obstore = pytest.importorskip("obstore.store") and pytest.importorskip("obstore")
 
     monkeypatch.setattr(ranges, "_WHOLE", 100)
@@ -353,8 +353,8 @@ def in_objects(monkeypatch):
 
 def test_large_objects__are_fetched_in_ranges_each_byte_once(far, in_objects):
     array, asked, _ = in_objects
-    found = avgk.evaluate(array, k=[1, 3])
-    assert found.equals(avgk.evaluate(SCORES, k=[1, 3]))
+    result = avgk.evaluate(array, k=[1, 3])
+    assert result.equals(avgk.evaluate(SCORES, k=[1, 3]))
     mine = sorted(part for key, part in asked if key == "c/7/0")
     assert mine == [(0, 50), (50, 100), (100, 150), (150, 200), (200, 208)]
     assert len(asked) == 26 * 5

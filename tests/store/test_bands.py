@@ -1,4 +1,4 @@
-"""Bands: read ahead where requests wait, in order, each once."""
+"""Bands: read in order, each once, and ahead if the store is remote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCORES = np.random.default_rng(0).random((101, 13), dtype=np.float32)
 
 @pytest.fixture
 def far(monkeypatch):
-    """Let every store count as one whose requests have to wait."""
+    """Treat every store as remote."""
     monkeypatch.setattr(bands, "is_local", lambda store: False)
 
 
@@ -55,14 +55,14 @@ def test_evaluate__is_the_same_when_reading_ahead(far):
 
 
 def test_wrapped_stores__see_every_read_and_write_whatever_way_zarr_takes():
-    """Among them those that only newer versions of zarr have, and a pipeline that reads without the event loop."""
+    """This includes methods of newer versions of zarr, and a pipeline that reads without the event loop."""
     from zarr.abc.store import Store
     from zarr.storage import WrapperStore
 
     from avgk_dask.store.read.checked import Wrapping
 
     harmless = {"get", "set", "get_sync", "set_sync", "delete_sync", "set_if_not_exists"}  # the last writes no chunk
-    for name, method in vars(WrapperStore).items():  # what hands things on to the store inside
+    for name, method in vars(WrapperStore).items():  # the methods that forward to the inner store
         if ("get" in name or "set" in name) and not name.startswith("__") and name not in harmless:
             assert getattr(Wrapping, name) is not method, f"{name} goes past get and set"
 

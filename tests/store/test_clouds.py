@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 @pytest.fixture(scope="module")
 def case():
-    """Give real scores where they are here, else simulated ones, with the result expected of all stores."""
+    """Return real scores if available, else simulated ones, with the result expected from all stores."""
     from avgk_dask.testing import Simulation
 
     folder = services.SERVICES.parent / "data" / "imagenet5k"
@@ -54,13 +54,13 @@ def write(url, case, options, **layout):
 
 
 def check(url, case, options):
-    """Evaluate and verify what is at a URL."""
+    """Evaluate and verify the store at a URL."""
     result = avgk.evaluate(avgk.open_scores(url, storage_options=options))
     assert result.drop_attrs().identical(case[2])
     assert result.attrs["store"] == url
-    found = avgk.verify(url, storage_options=options)
-    assert found.ok
-    assert found.has_manifest
+    verification = avgk.verify(url, storage_options=options)
+    assert verification.ok
+    assert verification.has_manifest
 
 
 @pytest.mark.sample(1)
@@ -89,7 +89,7 @@ def test_fork__child_is_told_at_once_of_clients_whose_threads_stayed_behind(s3, 
 
         for evaluate in (functools.partial(avgk.evaluate, opened, k=1), opened.scores.compute, open_again):
             answer = forked(evaluate)
-            if client == "fsspec" and evaluate is open_again:  # a file system of the child's own
+            if client == "fsspec" and evaluate is open_again:  # a new file system in the child
                 assert answer.drop_attrs().identical(before.drop_attrs())
             else:
                 assert isinstance(answer, avgk.StoreError)
@@ -136,12 +136,12 @@ def test_s3__reads_each_shard_in_one_request(s3, case):
     assert result.n_kept.sizes["k"] == 1
     reads = store.chunk_reads()
     assert set(reads) == {f"scores/c/{i}/0" for i in range(-(-len(case[0]) // 600))}
-    assert max(reads.values()) <= 2  # the pilot's are read once more
+    assert max(reads.values()) <= 2  # the pilot's chunks are read twice
 
 
 @pytest.mark.slow
 def test_s3__requests_no_head_before_each_get(s3, case):
-    """Count the requests of one evaluation through s3fs at a proxy."""
+    """Count the requests of one evaluation through s3fs and a proxy."""
     url, seen = f"s3://scores/{uuid.uuid4().hex}.zarr", []
     write(url, case, s3, chunk_rows=400, shard_chunks=1)
     with listening(s3["endpoint_url"], seen) as endpoint:
@@ -153,7 +153,7 @@ def test_s3__requests_no_head_before_each_get(s3, case):
 
 
 class listening:  # noqa: N801
-    """Passes requests on to a server, and notes method and path of each."""
+    """Forwards requests to a server, and records their methods and paths."""
 
     def __init__(self, upstream, seen):
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -242,7 +242,7 @@ def test_s3__exits_with_2_and_one_line_after_errors(s3):
 
 @pytest.mark.slow
 def test_credentials__are_in_no_log_of_a_cluster(s3, case):
-    """A worker that fails logs its task; neither that nor the error may hold the secret."""
+    """A failed worker logs its task; neither the log nor the error may contain the secret."""
     url = f"s3://scores/{uuid.uuid4().hex}.zarr"
     write(url, case, s3, chunk_rows=400, shard_chunks=1)
     options = [f"--storage-option={name}={value}" for name, value in s3.items()]
@@ -292,7 +292,7 @@ def test_writer__resumes_on_s3(s3):
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["obstore", "fsspec"])
 def test_https__gives_the_same_result(tmp_path, case, client):
-    """A plain web server cannot list: missing chunks show when they are read."""
+    """A web server cannot list: missing chunks are detected when they are read."""
     write(tmp_path / "run.zarr", case, None, chunk_rows=400)
     handler = functools.partial(QuietFiles, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -312,7 +312,7 @@ class QuietFiles(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def faulty(s3):
-    """Give the options of the S3 server behind a proxy that injects faults, and a function that sets them."""
+    """Return the options of the S3 server through a proxy that injects faults, and a function that sets them."""
     script = services.SERVICES / "faultproxy.py"
     pytest.importorskip("aiohttp", reason="aiohttp is not installed")
     if not script.exists():
@@ -354,7 +354,7 @@ def test_faults__are_absorbed_with_the_exact_result(faulty, case, client):
     set_mode(pflip=1)
     with pytest.raises(avgk.ReadError, match="/c/"):
         avgk.evaluate(opened)
-    set_mode(pflip=0.03)  # what changed on its way is read again
+    set_mode(pflip=0.03)  # data changed in transfer are read again
     with dask.config.set({"avgk.retry-seconds": 30}):
         assert avgk.evaluate(opened).drop_attrs().identical(case[2])
     set_mode(pflip=0)
@@ -448,7 +448,7 @@ def test_azure__gives_the_same_result_and_refuses_wrong_keys(case, scheme):
 
 @pytest.mark.slow
 def test_places__all_give_the_same_result(tmp_path, case):
-    """Memory, zip files, v2 and v3, shards and split classes, consolidated or not, written by three libraries."""
+    """Stores in memory and zip files, v2 and v3, with shards and split classes, consolidated or not, by three libraries."""
     import dask.array as da
     import xarray as xr
     from zarr.storage import MemoryStore, ZipStore

@@ -64,10 +64,10 @@ def test_our_stores__reveal_every_damage_and_name_the_chunk(tmp_path, layout, ki
     damage(path / "scores" / "c" / "1" / "0", path / "scores" / "c" / "2" / "0", kind)
     with pytest.raises(avgk.ReadError, match=r"scores/c/[12]/0"):
         avgk.evaluate(path, k=[1, 3])
-    found = avgk.verify(path)
-    keys = {key for key, _ in found.damaged}
+    verification = avgk.verify(path)
+    keys = {key for key, _ in verification.damaged}
     assert keys == ({"scores/c/1/0", "scores/c/2/0"} if kind == "swapped" else {"scores/c/1/0"})
-    assert found.has_manifest
+    assert verification.has_manifest
 
 
 FOREIGN = {
@@ -81,7 +81,7 @@ FOREIGN = {
     "v2 default": {"zarr_format": 2},
     "v3 split": {"chunks": (20, 5)},
 }
-#: What plain Zarr cannot reveal: bits changed under codecs without a checksum, and chunks that were swapped.
+#: Damage that plain Zarr cannot detect: changed bits under codecs without a checksum, and swapped chunks.
 SILENT = {
     *((layout, "swapped") for layout in FOREIGN),
     *((layout, "flipped") for layout in ("v3 default", "v3 blosc", "v3 raw", "v3 sharded", "v2 default", "v3 split")),
@@ -99,14 +99,14 @@ def test_foreign_stores__reveal_what_zarr_can_show(tmp_path, layout, kind):
     keys = [array.metadata.encode_chunk_key(index) for index in ((1, 0), (2, 0))]
     damage(*(path / "scores" / key for key in keys), kind)
     if (layout, kind) in SILENT:
-        # Changed bytes may or may not decode; what decodes is taken, and verify says that it could not tell.
+        # Changed bytes may or may not decode. If they do, they are used, and verify says that it cannot detect this.
         assert not avgk.verify(path).has_manifest
         return
     with pytest.raises(avgk.ReadError, match=f"scores/{keys[0]}"):
         avgk.evaluate(path, k=1)
-    found = avgk.verify(path)
-    assert not found.has_manifest
-    assert [key for key, _ in found.damaged] == [f"scores/{keys[0]}"]
+    verification = avgk.verify(path)
+    assert not verification.has_manifest
+    assert [key for key, _ in verification.damaged] == [f"scores/{keys[0]}"]
 
 
 def test_missing_chunks__are_refused_with_their_number_and_may_be_filled(tmp_path):
@@ -151,7 +151,7 @@ def test_missing_inner_chunks__of_shards_are_refused_unless_filled(tmp_path):
     array = zarr.create_array(path, shape=(95, 12), chunks=(10, 6), shards=(40, 12), dtype="f4")
     array[:, :] = SCORES
     assert avgk.evaluate(path, LABELS, 1).attrs["n_samples"] == 95
-    array[50:60, :6] = 0  # zarr leaves out chunks that hold the fill value only
+    array[50:60, :6] = 0  # zarr does not write chunks of fill values
     with pytest.raises(avgk.ReadError, match=r"c/1/0 .* 1 of its inner chunks"):
         avgk.evaluate(path, LABELS, 1)
     expected = avgk.evaluate(array[:], LABELS, [1, 2]).drop_attrs()
@@ -197,7 +197,7 @@ def test_truncation__of_chunks_that_blosc_could_not_compress_is_found(tmp_path, 
     array = zarr.create_array(tmp_path / "a.zarr", data=noise, chunks=(20, 400), zarr_format=zarr_format, **codec)
     key = array.metadata.encode_chunk_key((1, 0))
     chunk = tmp_path / "a.zarr" / key
-    assert chunk.stat().st_size > 8000  # stored as it is
+    assert chunk.stat().st_size > 8000  # stored without compression
     chunk.write_bytes(chunk.read_bytes()[:-n_lost])
     store = tmp_path / "a.zarr"
     if place == "zip":

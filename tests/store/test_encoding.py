@@ -1,4 +1,4 @@
-"""Encoded stores: what xarray writes scaled or with missing values is read as xarray reads it, to the bit."""
+"""Encoded stores: scaled values and missing values of xarray are read with the same bits as by xarray."""
 
 from __future__ import annotations
 
@@ -182,13 +182,13 @@ ATTRIBUTES = [
 
 
 def with_attributes(name, values, attributes):
-    """Return a group in which one array has the attributes, and what xarray decodes that to; text where it cannot."""
+    """Return a group in which one array has the attributes, and its values as decoded by xarray, or a text if it cannot."""
     group = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
     dims = ("sample", "class")[: values.ndim]
     group.create_array(name, data=values, dimension_names=dims).attrs.update(attributes)
     try:
         return group, xr.open_zarr(group.store, consolidated=False)[name].values
-    except Exception:  # xarray has more than one
+    except Exception:  # xarray raises several kinds
         return group, np.array("")
 
 

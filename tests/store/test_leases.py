@@ -731,7 +731,7 @@ def test_marks__that_are_none_are_left_alone(tmp_path, mark):
         os.mkfifo(folder / "owner")
     else:
         (folder / "owner").write_bytes(mark)
-    with pytest.raises(avgk.StoreError, match="nothing is there"):
+    with pytest.raises(avgk.StoreError, match="no such store"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
     with avgk.ScoreWriter(tmp_path / "a.zarr", 3) as writer:
         writer.append(np.eye(3))

@@ -1,4 +1,4 @@
-"""Locations: names of options, clients, and what is never shown."""
+"""Locations: names of options, clients, and hidden credentials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 import avgk_dask as avgk
-from avgk_dask.store.where.addresses import advice, cause, scrubbed, secrets_of, shown
+from avgk_dask.store.where.addresses import advice, cause, scrub, secrets_of, shown
 from avgk_dask.store.where.locations import _for_s3fs, _translate, locate
 from avgk_dask.testing import Simulation, simulate_store
 
@@ -76,12 +76,12 @@ def test_locate__chooses_the_client(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_scrubbed__hides_credentials(text, safe):
-    assert scrubbed(text, secrets_of(KEY)) == safe
+    assert scrub(text, secrets_of(KEY)) == safe
 
 
 def test_scrubbed__hides_those_of_the_environment(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "FROMENVIRONMENT")
-    assert scrubbed("it was FROMENVIRONMENT") == "it was ***"
+    assert scrub("it was FROMENVIRONMENT") == "it was ***"
     assert secrets_of({"client_kwargs": {"aws_secret_access_key": "DEEPLY"}, "anon": True}) == ("DEEPLY",)
 
 
@@ -90,7 +90,7 @@ def test_scrubbed__hides_those_of_the_environment(monkeypatch):
 def test_locate__takes_no_url_for_a_path(tmp_path, monkeypatch, url, write):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(avgk.StoreError, match=r"two slashes; got '[\w:]+:/\*\*\*@.*Pass a URL as text"):
-        locate(pathlib.Path(url), write=write)  # which has one slash left
+        locate(pathlib.Path(url), write=write)  # one slash is left
     assert not any(tmp_path.iterdir())
 
 
@@ -108,8 +108,8 @@ def test_errors__say_what_to_do():
 
 
 def test_errors__do_not_take_the_digits_of_a_time_for_a_status():
-    told = "GET http://127.0.0.1:9/a in 3.403406857s - HTTP error: error sending request"
-    assert advice(told, "nothing") == "Check the endpoint and the network."
+    text = "GET http://127.0.0.1:9/a in 3.403406857s - HTTP error: error sending request"
+    assert advice(text, "nothing") == "Check the endpoint and the network."
     assert advice("took 0.401 s", "nothing") == "nothing"
     assert "credentials" in advice("Client error with status 403 Forbidden", "nothing")
     assert "credentials" in advice("(401) no", "nothing")

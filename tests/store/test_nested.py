@@ -1,4 +1,4 @@
-"""Arrays anywhere: in inner groups, with any chunk keys and shards; what their own group's manifest says holds."""
+"""Arrays in inner groups, with any chunk keys and shards; the manifest of their own group applies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def swap(folder):
 
 @pytest.fixture(params=["run1", "x/c/run1"])
 def nested(tmp_path, request):
-    """Give a hierarchy with a store of ours inside, and the path of that."""
+    """Return a hierarchy that contains a sealed store, and its path."""
     zarr.open_group(tmp_path / "big.zarr", mode="w").create_group(request.param.rpartition("/")[0] or "other")
     write(tmp_path / "big.zarr" / request.param)
     return tmp_path / "big.zarr", request.param
@@ -160,7 +160,7 @@ def test_file_systems__without_a_root_are_listed_right(root):
 
 
 class Unlisted(MemoryStore):
-    """May be read, but not listed."""
+    """A store that can be read but not listed."""
 
     def list_prefix(self, prefix):
         raise PermissionError("AccessDenied for AKIDSECRET")

@@ -1,4 +1,4 @@
-"""Opening a store: each piece of metadata is asked for once, and what can be asked for together is."""
+"""Opening a store: each piece of metadata is requested once, concurrently if possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from avgk_dask.testing import Simulation, simulate_store
 
 
 class WaitingStore(WrapperStore):
-    """Answers only when nobody asks for anything more; counts how often it did."""
+    """Answers only when no further requests come; counts the rounds."""
 
     asked: list[str]
     n_waits = 0
@@ -25,7 +25,7 @@ class WaitingStore(WrapperStore):
         if self._event is None:
             self._event = asyncio.Event()
             event = self._event
-            for _ in range(50):  # the loop runs whatever can run
+            for _ in range(50):  # let all ready tasks run
                 await asyncio.sleep(0)
             self.n_waits += 1
             self._event = None

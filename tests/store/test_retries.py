@@ -1,4 +1,4 @@
-"""Failures that may pass are tried again; a chunk is called damaged only where it came so twice."""
+"""Temporary failures are retried; a chunk is reported as damaged only if it is so twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPEC = Simulation(400, 20)
 
 
 class FaultyStore(WrapperStore):
-    """Fails on chunks of scores as it is told to: the fault is asked with each key, and how often it was read."""
+    """Fails on chunks of scores: ``fault`` maps the number of a read to an error, a bit mask, or None."""
 
     def __init__(self, store, fault):
         super().__init__(store)
@@ -28,21 +28,21 @@ class FaultyStore(WrapperStore):
         if not key.startswith("scores/c/"):
             return value
         self.counts[key] = self.counts.get(key, 0) + 1
-        found = self.fault(self.counts[key])
-        if isinstance(found, Exception):
-            raise found
-        if found is None:
+        outcome = self.fault(self.counts[key])
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome is None:
             return value
         data = np.frombuffer(value.to_bytes(), np.uint8).copy()
-        data[data.size // 2] ^= found
+        data[data.size // 2] ^= outcome
         return prototype.buffer.from_bytes(data.tobytes())
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    found = tmp_path_factory.mktemp("retries") / "s.zarr"
-    simulate_store(found, SPEC, chunks=(50, 20))
-    return found
+    path = tmp_path_factory.mktemp("retries") / "s.zarr"
+    simulate_store(path, SPEC, chunks=(50, 20))
+    return path
 
 
 def faulty(path, fault):
@@ -86,9 +86,9 @@ def test_failures__that_no_second_try_mends_are_told_at_once(path):
 
 
 def test_chunks__are_damaged_only_where_they_come_so_twice(path):
-    with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* is damaged: its bytes are not"):
+    with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* is damaged: its bytes were changed"):
         evaluate(faulty(path, lambda n: 1))
-    with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* differently each time it is read") as error:
+    with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* other bytes each time it is read") as error:
         evaluate(faulty(path, lambda n: n % 255 + 1))
     assert "damaged" not in str(error.value)
 

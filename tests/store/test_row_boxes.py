@@ -1,4 +1,4 @@
-"""Row boxes: the rows of arrays of more axes, as boxes of them."""
+"""Row boxes: the rows of arrays with more than two axes, as boxes."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def test_read_matrix__reads_any_rows_and_classes():
     values = np.arange(4 * 3 * 5, dtype="f4").reshape(4, 3, 5)
     array = zarr.create_array({}, data=values, chunks=(2, 2, 2), config={"write_empty_chunks": True})
     for first, last in ((0, 12), (1, 2), (2, 8), (3, 6), (5, 12)):
-        found = read_matrix(array, (slice(first, last), slice(1, 4)))
-        assert np.array_equal(found, values.reshape(-1, 5)[first:last, 1:4])
+        rows = read_matrix(array, (slice(first, last), slice(1, 4)))
+        assert np.array_equal(rows, values.reshape(-1, 5)[first:last, 1:4])

@@ -1,4 +1,4 @@
-"""Secrets: every function with every kind of location and option; no outcome shows a password or a token."""
+"""Secrets: no function shows a password or a token, for any kind of location and option."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from avgk_dask.store.where.locations import locate
 from avgk_dask.testing import CountingStore
 from avgk_dask.testing.simulation import Simulation, simulate_store
 
-#: Both parts are in every secret here: what shows neither of them shows no part of it that could be told.
+#: Every secret here has both parts: a text without either shows no recognisable part of it.
 FIRST, LAST = "Swordfish", "7Tuna"
 SECRET, SLASHED = f"{FIRST}+{LAST}", f"{FIRST}/{LAST}"
 #: Refuses connections at once.
@@ -44,7 +44,7 @@ MARKS = [re.compile(re.escape(mark), re.IGNORECASE) for mark in (FIRST, LAST, *B
 S3 = {"key": "AKIDDEAD", "secret": SECRET, "endpoint_url": f"http://{DEAD}"}
 QUICK = {"config_kwargs": {"retries": {"max_attempts": 0}}}
 
-#: Locations and options that hold a secret, and cannot be reached.
+#: Unreachable locations and options that contain a secret.
 KINDS = {
     "s3": (f"s3://me:{SECRET}@bucket/x.zarr", S3),
     "s3-slash": (f"s3://me:{SLASHED}@bucket/x.zarr", S3),
@@ -87,12 +87,12 @@ NO_LOCATION = {"BestThreshold", "SmallestK", "LazyScores", "Threshold", "compile
 
 
 def fitted():
-    """Give a calibrator."""
+    """Return a calibrator."""
     return avgk.calibration.TemperatureScaling().fit(np.eye(3)[[0, 0, 1, 2]], np.array([0, 1, 1, 2]))
 
 
 def both(lazy):
-    """Give lazy scores as they are shown, and what they evaluate to."""
+    """Return the text of lazy scores and of their result."""
     return repr(lazy), avgk.evaluate(lazy, k=1)
 
 
@@ -144,10 +144,10 @@ OPENS = {
 
 
 def loop():
-    """Give an evaluator of three samples."""
-    found = avgk.Evaluator(3, k=1)
-    found.update(np.eye(3), np.arange(3))
-    return found
+    """Return an evaluator with three samples."""
+    evaluator = avgk.Evaluator(3, k=1)
+    evaluator.update(np.eye(3), np.arange(3))
+    return evaluator
 
 
 def fill(writer):
@@ -177,7 +177,7 @@ WRITES = {
     "write_report": lambda at, how: avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=1), at),
 }  # fmt: skip
 
-#: AT stands for the location, WITH for its options.
+#: AT is the location, WITH its options.
 COMMANDS = [
     "evaluate AT WITH -k 1", "evaluate here.zarr -k 1 --labels AT WITH", "evaluate here.zarr -k 1 --out AT",
     "evaluate AT WITH -k 1 --activation softmax", "transfer here.zarr AT WITH -k 1", "transfer AT here.zarr -k 1",
@@ -199,7 +199,7 @@ USAGE = [
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch, tmp_path):
-    """Work in a folder with a store and a file; nothing is asked beyond this machine, and nothing twice."""
+    """Work in a folder with a store and a file, without requests to other machines and without retries."""
     for name, value in {"AWS_ACCESS_KEY_ID": "AKIDENV", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
                         "AWS_ENDPOINT_URL": f"http://{DEAD}", "AWS_EC2_METADATA_DISABLED": "true",
                         "AZURE_STORAGE_ACCOUNT_NAME": "acct"}.items():  # fmt: skip
@@ -215,7 +215,7 @@ def nowhere(monkeypatch, tmp_path):
 
 @pytest.fixture
 def scan(capsys, caplog):
-    """Give a function that calls another, and looks for secrets in all that comes of it."""
+    """Return a function that calls another and searches its results, errors, output and logs for secrets."""
     caplog.set_level(logging.DEBUG, "avgk_dask")
 
     def look(call, *arguments):
@@ -238,7 +238,7 @@ def scan(capsys, caplog):
 
 
 def chain_texts(error):
-    """Give all that an error and those it is chained to say."""
+    """Return the texts of an error and of those chained to it."""
     left, seen = [error], set()
     while left:
         one = left.pop()
@@ -251,7 +251,7 @@ def chain_texts(error):
 
 
 def texts_of(value):
-    """Give all that a result shows of itself."""
+    """Return all texts of a result."""
     yield from (str(value), repr(value))
     if hasattr(value, "_repr_html_"):
         yield value._repr_html_()
@@ -278,7 +278,7 @@ def run(command, *flags):
 
 
 def words(command, at, how):
-    """Give the words of a command, with the location and its options in their places."""
+    """Return the words of a command with the location and its options inserted."""
     options = [f"{name}={value}" for name, value in how.items() if isinstance(value, str)]
     for word in command.split():
         if word in ("WITH", "OUT"):
@@ -294,7 +294,7 @@ def test_names__are_all_covered():
     assert set(main.commands) <= {command.split()[0] for command in (*COMMANDS, *USAGE)}
 
 
-#: Each kind takes all functions: the ordinary run has every third.
+#: Every function is tested with each kind; the default tier has a third of the pairs.
 SOME = [pytest.param(kind, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, kind in enumerate(KINDS)]
 
 
@@ -308,7 +308,7 @@ def test_functions__show_no_secret_of_what_cannot_be_reached(scan, kind):
         if call is not WRITES["write_report"] or isinstance(at, str):
             scan(call, at, how or None)
     store, _, _ = scan(functools.partial(locate, write=True), at, how)
-    if store is not None:  # opened by the user, as well
+    if store is not None:  # also if opened by the user
         for call in (READS["evaluate"], READS["evaluate labels"], avgk.verify, avgk.info):
             scan(call, store)
         scan(lambda: avgk.ScoreWriter(store, 3))
@@ -336,8 +336,8 @@ def test_short_secrets__are_in_no_url_and_in_no_option(scan, url, password):
     calls += [functools.partial(run, [*words("info AT WITH --debug", at, how if url.startswith("s3") else {})])]
     for call in calls:
         _, _, texts = scan(call)
-        told = " ".join(texts)
-        assert not [part for part in (f":{password}", f"{password}@", "xyz", "pqr") if part in told], told
+        text = " ".join(texts)
+        assert not [part for part in (f":{password}", f"{password}@", "xyz", "pqr") if part in text], text
 
 
 @pytest.mark.sample(1)
@@ -356,7 +356,7 @@ def test_storage_options__that_are_misspelt_are_not_repeated(scan, option):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.filterwarnings("ignore")  # distributed leaves a socket open where an address is wrong
+@pytest.mark.filterwarnings("ignore")  # distributed leaves a socket open if an address is wrong
 @pytest.mark.parametrize("address", [f"tls://me:{SLASHED}@{DEAD}", f"me:{SECRET}@{DEAD}", f"odd://me:{SECRET}@{DEAD}"])
 def test_schedulers__are_named_without_their_secret(scan, monkeypatch, address):
     pytest.importorskip("distributed")
@@ -369,7 +369,7 @@ def test_schedulers__are_named_without_their_secret(scan, monkeypatch, address):
 
 
 class Guarded(http.server.SimpleHTTPRequestHandler):
-    """Serves files to those who know the secret: as a password, a token in the query, or a header."""
+    """Serves files on requests with the secret as a password, a token in the query, or a header."""
 
     def do_GET(self):
         token = (f"?token={quote(SECRET)}", f"token={SECRET}")
@@ -387,7 +387,7 @@ class Guarded(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path):
-    """Give the address of a server with the stores ``here.zarr`` and ``damaged.zarr``."""
+    """Return the address of a server with the stores ``here.zarr`` and ``damaged.zarr``."""
     shutil.copytree("here.zarr", "damaged.zarr")
     chunk = tmp_path / "damaged.zarr" / "scores" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-1])
@@ -408,7 +408,7 @@ WEB = {
 
 
 def guarded(way, host, name, secret=SECRET):
-    """Give the location and options of a store on the server."""
+    """Return the location and options of a store on the server."""
     url, how = WEB[way]
     basic = base64.b64encode(f"me:{secret}".encode()).decode()
     put = functools.partial(str.format, host=host, name=name, secret=quote(secret, safe=""), basic=basic)
@@ -466,7 +466,7 @@ def test_commands__write_no_secret_of_a_web_server(scan, served, tmp_path, way, 
 
 
 def scan_files(*names):
-    """Look for secrets in all that was written."""
+    """Search all written files for secrets."""
     for path in (p for name in names for p in pathlib.Path(name).rglob("*") if p.is_file()):
         text = html.unescape(path.read_bytes().decode("latin-1"))
         assert not [m.pattern for m in MARKS if m.search(text)], path

@@ -1,4 +1,4 @@
-"""Many small chunks: joined into bands, each read once, named when it is bad, and listed by asking for each."""
+"""Many small chunks: joined into bands, read once, named if damaged, and listed one by one."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def axes(sizes):
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.integers(0, 20))
 def test_joined__stretches_are_of_whole_chunks_and_no_longer_than_allowed(sizes, most):
     for axis in axes(sizes):
-        found, ends = axis.joined(most), set(axis.bounds())
-        assert found[0] == 0
-        assert found[-1] == axis.n
-        assert set(found) <= ends
-        for first, last in pairwise(found):
+        bounds, ends = axis.joined(most), set(axis.bounds())
+        assert bounds[0] == 0
+        assert bounds[-1] == axis.n
+        assert set(bounds) <= ends
+        for first, last in pairwise(bounds):
             assert first < last
             assert last - first <= most or len(axis.indices(first, last)) == 1
 
@@ -68,10 +68,10 @@ def test_joined__neighbours_do_not_fit_together(sizes, most):
 
 def test_plan_bands__follow_the_bytes_not_the_chunks():
     for rows in (1, 8, 64, 1000):
-        found, slabs = bands.plan_bands(Axis(800_000, rows), Axis(100, 100), 4, 8 << 20, 4 << 20)
-        assert 320e6 / (4 << 20) <= len(found) - 1 <= 1.2 * 320e6 / (4 << 20)
+        bounds, slabs = bands.plan_bands(Axis(800_000, rows), Axis(100, 100), 4, 8 << 20, 4 << 20)
+        assert 320e6 / (4 << 20) <= len(bounds) - 1 <= 1.2 * 320e6 / (4 << 20)
         assert slabs == [0, 100]
-    # larger chunks stay as they are, few rows are not joined into one band, and narrow rows are not taken for nothing
+    # Larger chunks are not joined, few rows are not joined into one band, and narrow rows have a minimum size.
     assert len(bands.plan_bands(Axis(800_000, 20_000), Axis(100, 100), 4, 8 << 20, 4 << 20)[0]) == 41
     assert len(bands.plan_bands(Axis(64, 1), Axis(10, 10), 4, 8 << 20, 4 << 20)[0]) == 33
     assert bands.plan_bands(Axis(10_000_000, 1), Axis(1, 1), 1, 8 << 20, 4 << 20)[0][1] == 1 << 16
@@ -172,7 +172,7 @@ def test_pilot__reads_its_share_of_small_chunks_from_pieces_of_bands():
     assert 0.04 <= sum(rows for rows, _ in pieces) / 800_000 <= 0.05
     assert all(rows % 8 == 0 for rows, _ in pieces)
     assert len(pieces) / source.n_chunks == pytest.approx(0.05, rel=0.01)
-    # of a few chunks it reads no more than before: whole ones
+    # with few chunks it reads whole ones
     few = as_source(zarr.create_array({}, shape=(20_000, 50), chunks=(100, 50), dtype="f4"), missing="fill")
     assert [few.chunk_shape(*chunk) for chunk in choose_pilot_chunks(few)] == [(100, 50)] * 10
 
@@ -187,7 +187,7 @@ def test_pilot__of_small_chunks_reads_what_it_plans():
         result = avgk.evaluate(zarr.open_array(store, mode="r"), k=[1, 5])
     reads = store.chunk_reads()
     assert len(reads) == 1280
-    assert sum(reads.values()) - 1280 == 16 * 4  # a twentieth of them
+    assert sum(reads.values()) - 1280 == 16 * 4  # a twentieth of the chunks
     assert result.drop_attrs().equals(avgk.evaluate(scores, k=[1, 5]).drop_attrs())
 
 
@@ -203,7 +203,7 @@ def check(result, scores, labels, ks):
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_evaluate__of_small_chunks_equals_the_definition(tmp_path, monkeypatch, data):
-    """Chunks of uneven sizes where zarr knows them; bands of any number of them."""
+    """Chunks of uneven sizes if zarr supports them, in bands of any number of chunks."""
     monkeypatch.setattr(bands, "_LEAST_BANDS", 1)
     scores = data.draw(strategies.score_matrices(("float32", "float64", "uint8", "float16")))
     labels = data.draw(strategies.hard_labels(scores.shape))
@@ -230,8 +230,8 @@ def test_listing__asks_for_every_chunk_of_a_folder(tmp_path):
     (tmp_path / "a.zarr" / "c" / "500" / "0").write_bytes(b"123")
     with pytest.raises(avgk.ReadError, match=r"^6 of the 1,000 chunks .* c/0/0, c/255/0, c/256/0 and 3 more"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
-    found = avgk.info(array)
-    assert (found["n_missing_chunks"], found["n_stored_bytes"]) == (6, 993 * 24 + 3)
+    info = avgk.info(array)
+    assert (info["n_missing_chunks"], info["n_stored_bytes"]) == (6, 993 * 24 + 3)
     damaged = dict(avgk.verify(array).damaged)
     assert damaged["c/500/0"] == "it has 3 bytes instead of 24"
     assert list(damaged) == [*(f"c/{i}/0" for i in gone), "c/500/0"]
@@ -239,7 +239,7 @@ def test_listing__asks_for_every_chunk_of_a_folder(tmp_path):
 
 @pytest.mark.parametrize("kind", ["memory", "zip", "folder"])
 def test_listing__takes_nothing_else_for_a_chunk(tmp_path, kind):
-    """Not what only looks like the key of one: other digits, a longer name, a chunk beyond the grid."""
+    """Similar keys are ignored: other digits, a longer name, a chunk beyond the grid."""
     whole = MemoryStore()
     zarr.create_array(whole, data=SCORES[:8], chunks=(1, 6))
     held = {key: value.to_bytes() for key, value in whole._store_dict.items() if key != "c/5/0"}

@@ -1,10 +1,10 @@
-"""Reading ahead: while a part of an array is scanned, the chunks of the next ones are on their way.
+"""Reading ahead: while a part of an array is scanned, the chunks of the next parts are fetched.
 
-All requests run on zarr's event loop: no threads are started for them, and what is cancelled ends at once.
+All requests run on zarr's event loop: they need no threads, and cancelled ones end at once.
 
-All threads of a process share one budget of bytes (``avgk.ahead-bytes``, at most an eighth of the memory) and of
-requests, which grows while scans wait. Objects of more than 16 MB come in ranges. Reading local files ahead was 20 %
-slower: it evicts the band being worked on from the cache.
+All threads of a process share one budget of bytes (``avgk.ahead-bytes``, at most an eighth of the memory) and of requests. The
+number of requests grows while scans wait. Objects of more than 16 MB are fetched in ranges. Reading local files ahead was 20 %
+slower: it evicts the current band from the cache.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from .checked import CheckedStore, Checks, Wrapping, n_ranges
 from .grids import grid_of, most_bytes
 from .listing import chunk_key
 from .manifest import indices_within
-from .nodes import through
+from .nodes import with_store
 
-#: Requests that a process has ahead of its scans: to begin with, at the least and at the most.
+#: Requests that a process may make ahead of its scans: initial, minimum and maximum number.
 _FIRST, _LEAST, _MOST = 32, 4, 128
-#: What a wait for data adds to them, as a share, and what data that was there in time takes off.
+#: A scan that waits for data raises the number by this share; one that does not lowers it by this amount.
 _GROWTH, _DECAY = 1 / 4, 1 / 4
-#: Seconds between two looks at whether the task is still wanted, while its data are waited for.
-_LOOK = 0.2
+#: Seconds between two checks whether the task was cancelled, while it waits for data.
+_CHECK_SECONDS = 0.2
 
-#: The share of the process's memory that may be read ahead, as one part in this many.
+#: At most 1 / 8 of the process's memory is read ahead.
 AHEAD_SHARE = 8
-#: A part of an array, and chunks by their keys.
-Where = tuple[slice, ...]
+Box = tuple[slice, ...]
+#: Chunks by key.
 Chunks = dict[str, Buffer | None]
 
 
 class Budget:
-    """What the threads of a process together have read ahead of their scans: bytes and requests, under way or there."""
+    """Counts the bytes and requests, pending or complete, that the threads of a process have read ahead."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Count nothing, as at first."""
+        """Start from zero."""
         self._lock = threading.Lock()
         self.n_bytes = self.n_requests = 0
         self._readers: Counter[int] = Counter()
-        #: Requests that there may be: more while scans have to wait for data, fewer while they do not.
+        #: Allowed number of requests: it grows while scans wait for data, and shrinks while they do not.
         self.window = float(_FIRST)
 
     @property
     def n_readers(self) -> int:
-        """Number of threads that read."""
+        """Number of reading threads."""
         return len(self._readers)
 
     @contextmanager
     def reader(self, thread: int) -> Iterator[None]:
-        """Count a thread that reads, one array or several."""
+        """Count a reading thread once, even if it reads several arrays."""
         with self._lock:
             self._readers[thread] += 1
         try:
@@ -70,50 +70,51 @@ class Budget:
         finally:
             with self._lock:
                 self._readers[thread] -= 1
-                self._readers += Counter()  # without those that read nothing
+                self._readers += Counter()  # drops zeros
 
-    def admit(self, part: Part, mine: Sequence[Part], limit: int) -> bool:
-        """Count a part if there is space for it, and one reader does not take what belongs to the others."""
+    def admit(self, part: Part, pending: Sequence[Part], limit: int) -> bool:
+        """Count a part if there is space for it and its reader, with its ``pending`` parts, stays within its share."""
         with self._lock:
-            n_bytes, n_requests = (sum(getattr(p, name) for p in (*mine, part)) for name in ("n_bytes", "n_requests"))
+            parts = (*pending, part)
+            n_bytes, n_requests = sum(p.n_bytes for p in parts), sum(p.n_requests for p in parts)
             fits = self.n_bytes + part.n_bytes <= limit
-            fair = n_bytes * self.n_readers <= limit and n_requests * self.n_readers <= self.window
-            if fits and (fair or not mine):
+            is_fair = n_bytes * self.n_readers <= limit and n_requests * self.n_readers <= self.window
+            if fits and (is_fair or not pending):
                 self._count(part, 1)
                 part.is_counted = True
             return part.is_counted
 
-    def leave(self, part: Part) -> None:
-        """Count a part no longer: it is scanned next, or given up."""
+    def release(self, part: Part) -> None:
+        """Remove a part that is scanned next or cancelled."""
         with self._lock:
             if part.is_counted:
                 self._count(part, -1)
             part.is_counted = False
 
     def correct(self, part: Part, n_bytes: int) -> None:
-        """Count the bytes that a part has instead of those that it can have."""
+        """Replace the estimated bytes of a part by the actual ones."""
         with self._lock:
             self.n_bytes += (n_bytes - part.n_bytes) * part.is_counted
             part.n_bytes = n_bytes
 
     def adapt(self, *, waited: bool) -> None:
-        """Learn from whether a scan had to wait for its data."""
+        """Adapt the number of requests to whether a scan had to wait for its data."""
         with self._lock:
-            wanted = self.window * (1 + _GROWTH) if waited else self.window - _DECAY
-            self.window = min(max(wanted, _LEAST), _MOST)
+            window = self.window * (1 + _GROWTH) if waited else self.window - _DECAY
+            self.window = min(max(window, _LEAST), _MOST)
 
     def _count(self, part: Part, sign: int) -> None:
         self.n_bytes += sign * part.n_bytes
         self.n_requests += sign * part.n_requests
 
 
-#: That of this process. A forked child has none of the threads that it counts.
+#: The budget of this process. A forked child resets it, as the threads stay in the parent.
 BUDGET = Budget()
 in_forked_child(BUDGET.reset)
 
 
 class FetchedStore(Wrapping):
-    """Gives the chunks that were fetched, each once; all else is read from the store inside."""
+    """Returns each fetched chunk once; reads everything else from the inner store."""
 
     def __init__(self, store: CheckedStore) -> None:
         super().__init__(store)
@@ -121,12 +122,12 @@ class FetchedStore(Wrapping):
 
     @property
     def checks(self) -> Checks:
-        """How its reads are checked."""
+        """The checks of the inner store."""
         assert isinstance(self._store, CheckedStore)
         return self._store.checks
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Give a chunk that was fetched, or read a key."""
+        """Return a fetched chunk, or read a key."""
         if byte_range is None and key in self.fetched:
             return self.fetched.pop(key)
         return await super().get(key, prototype, byte_range)
@@ -135,42 +136,42 @@ class FetchedStore(Wrapping):
 class Part:
     """A part of an array and the requests for its chunks."""
 
-    def __init__(self, array: StoredArray, where: Where, most: int) -> None:
+    def __init__(self, array: StoredArray, box: Box, most_bytes: int) -> None:
         checks: Checks = array.store_path.store.checks
-        self.where = where
-        self.keys = [chunk_key(array, index) for index in indices_within(grid_of(array), where)]
-        sizes = [digest[0] if (digest := checks.digest(key)) else most for key in self.keys]
+        self.box = box
+        self.keys = [chunk_key(array, index) for index in indices_within(grid_of(array), box)]
+        sizes = [digest[0] if (digest := checks.digest(key)) else most_bytes for key in self.keys]
         self.n_bytes, self.n_requests = sum(sizes), sum(map(n_ranges, sizes))
         self.is_counted = False
         self._answer: Future[Chunks] = Future()
 
     def fetch(self, store: CheckedStore, gate: asyncio.Semaphore, budget: Budget) -> None:
-        """Begin the requests, as many at a time as the gate lets through."""
+        """Start the requests; the gate limits how many run at a time."""
         self._answer = begin(_get_all(store, self.keys, gate))
         self._answer.add_done_callback(lambda answer: budget.correct(self, _length(answer)))
 
     @property
-    def is_there(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all requests have been answered."""
         return self._answer.done()
 
     def wait(self) -> Chunks:
-        """Return the chunks once they have come; end with CancelledError where the task is no longer wanted."""
+        """Wait for the chunks and return them; raise CancelledError if the task was cancelled."""
         while not is_cancelled() and not self._answer.done():
             with suppress(TimeoutError):
-                self._answer.exception(_LOOK)
+                self._answer.exception(_CHECK_SECONDS)
         if is_cancelled():
             raise CancelledError
-        answer, self._answer = self._answer, Future()  # the bytes are not held here any longer
+        answer, self._answer = self._answer, Future()  # lets go of the bytes
         return answer.result()
 
     def cancel(self) -> None:
-        """Give up what is under way."""
+        """Cancel the pending requests."""
         self._answer.cancel()
 
 
 async def _get_all(store: CheckedStore, keys: Sequence[str], gate: asyncio.Semaphore) -> Chunks:
-    """Return the chunks at some keys; where one fails, those for the others end as well."""
+    """Return the chunks at some keys; if a request fails, cancel the others."""
 
     async def get_one(key: str) -> Buffer | None:
         async with gate:
@@ -185,14 +186,14 @@ async def _get_all(store: CheckedStore, keys: Sequence[str], gate: asyncio.Semap
 
 
 def _length(answer: Future[Chunks]) -> int:
-    """Return the bytes of an answer; 0 where none came."""
+    """Return the number of bytes of an answer, or 0 if it failed."""
     if answer.cancelled() or answer.exception():
         return 0
     return sum(len(value) for value in answer.result().values() if value is not None)
 
 
-class Ahead:
-    """Those who read ahead of their scans in this process, through one reader; it travels to others empty."""
+class Prefetcher:
+    """The queues through which a reader reads ahead in this process; pickling drops them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -200,7 +201,7 @@ class Ahead:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Cancel what is under way, and let nothing new begin: a task has failed, or all were interrupted."""
+        """Cancel pending requests and start no new ones, after a task has failed or was interrupted."""
         with self._lock:
             self._is_stopped = True
             queues = list(self._queues)
@@ -209,7 +210,7 @@ class Ahead:
 
     @contextmanager
     def tasks(self) -> Iterator[None]:
-        """Let tasks read; stop those of this process on an error or an interrupt."""
+        """Allow tasks to read; stop them on an error or an interrupt."""
         self._is_stopped = False
         try:
             yield
@@ -218,9 +219,9 @@ class Ahead:
             raise
 
     @contextmanager
-    def queue(self, array: StoredArray, parts: Sequence[Where], limit: int) -> Iterator[Queue]:
-        """Lend what fetches the parts of an array ahead, in their order; at the end nothing is under way."""
-        queue = Queue(array, parts, min(limit, process_memory() // AHEAD_SHARE), BUDGET)
+    def queue(self, array: StoredArray, boxes: Sequence[Box], limit: int) -> Iterator[Queue]:
+        """Yield a queue that fetches boxes of an array in order; cancel its requests at the end."""
+        queue = Queue(array, boxes, min(limit, process_memory() // AHEAD_SHARE), BUDGET)
         with BUDGET.reader(threading.get_ident()):
             with self._lock:
                 self._queues.add(queue)
@@ -234,65 +235,65 @@ class Ahead:
                     self._queues.remove(queue)
 
     def __dask_tokenize__(self) -> str:
-        return "reading ahead"  # what is under way changes nothing
+        return "reading ahead"  # pending requests change no result
 
-    def __reduce__(self) -> tuple[type[Ahead], tuple[()]]:
-        return Ahead, ()
+    def __reduce__(self) -> tuple[type[Prefetcher], tuple[()]]:
+        return Prefetcher, ()
 
 
 class Queue:
-    """Fetches the parts of an array ahead, for one task."""
+    """Fetches boxes of an array ahead, for one task."""
 
-    def __init__(self, array: StoredArray, parts: Sequence[Where], limit: int, budget: Budget) -> None:
-        self._array, self._left, self._limit, self._budget = array, deque(parts), limit, budget
-        self._most = most_bytes(array)
+    def __init__(self, array: StoredArray, boxes: Sequence[Box], limit: int, budget: Budget) -> None:
+        self._array, self._boxes, self._limit, self._budget = array, deque(boxes), limit, budget
+        self._most_bytes = most_bytes(array)
         self._store = FetchedStore(array.store_path.store)
-        self._over = through(array, self._store)
+        self._fetched_array = with_store(array, self._store)
         self._gate = asyncio.Semaphore(_MOST)
         self._lock = threading.Lock()
-        #: The part that is waited for, those after it that are under way or there, and the first that is not.
+        #: The part that is read now, those requested after it, and the first one not requested.
         self._current: Part | None = None
         self._ahead: deque[Part] = deque()
-        self._later: Part | None = None
+        self._next: Part | None = None
         self._is_stopped = False
 
-    def take(self) -> tuple[StoredArray, Where]:
-        """Return the next part of the array, over a store that holds its chunks; the next ones are on their way."""
-        part = self._step()
-        self._budget.adapt(waited=not part.is_there)
+    def take(self) -> tuple[StoredArray, Box]:
+        """Return the next box, and the array over a store that holds its chunks; request the boxes after it."""
+        part = self._advance()
+        self._budget.adapt(waited=not part.is_complete)
         self._store.fetched = part.wait()
-        return self._over, part.where
+        return self._fetched_array, part.box
 
-    def _step(self) -> Part:
-        """Return the part that is scanned next; begin those that may come after it."""
+    def _advance(self) -> Part:
+        """Return the part that is scanned next; request further parts if the budget allows."""
         with self._lock:
             if self._is_stopped:
                 raise CancelledError
             if not self._ahead:
-                self._fetch(self._upcoming())
+                self._fetch(self._peek())
             self._current = self._ahead.popleft()
-            self._budget.leave(self._current)
-            while (self._left or self._later) and self._budget.admit(self._upcoming(), self._ahead, self._limit):
-                self._fetch(self._upcoming())
+            self._budget.release(self._current)
+            while (self._boxes or self._next) and self._budget.admit(self._peek(), self._ahead, self._limit):
+                self._fetch(self._peek())
             return self._current
 
-    def _upcoming(self) -> Part:
-        """Return the first part that is not yet fetched."""
-        if self._later is None:
-            self._later = Part(self._array, self._left.popleft(), self._most)
-        return self._later
+    def _peek(self) -> Part:
+        """Return the first part that is not yet requested."""
+        if self._next is None:
+            self._next = Part(self._array, self._boxes.popleft(), self._most_bytes)
+        return self._next
 
     def _fetch(self, part: Part) -> None:
         part.fetch(self._array.store_path.store, self._gate, self._budget)
         self._ahead.append(part)
-        self._later = None
+        self._next = None
 
     def stop(self) -> None:
-        """Cancel all that is under way; a task that waits for it ends with CancelledError."""
+        """Cancel all requests; a task that waits for one ends with CancelledError."""
         with self._lock:
             self._is_stopped = True
             for part in (*self._ahead, *([self._current] if self._current else ())):
                 part.cancel()
-                self._budget.leave(part)
+                self._budget.release(part)
             self._ahead.clear()
             self._current = None

@@ -1,4 +1,4 @@
-"""Checked stores: no missing chunk is filled in, no damaged one passes, each is named; a large object comes in several ranges."""
+"""Checked stores: reads raise errors that name missing and damaged chunks; large objects are fetched in several ranges."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from ..where.addresses import (
 )
 from ..where.locations import FileStore
 from .grids import NotAFileError, decoded_size, local_size
-from .manifest import Digest, Document, Manifest, ShardIndex, is_metadata, parse_document
+from .manifest import Digest, Document, Manifest, ShardIndex, digest_of, is_metadata, parse_document
 
 if TYPE_CHECKING:
     from obstore import GetOptions
 
 
-#: Without its type, which newer versions of zarr contradict in their own wrapper.
+#: Untyped, as newer versions of zarr contradict the type in their own wrapper.
 _STORE: Any = Store
 
 
 class Wrapping(WrapperStore[Store]):
     """Wraps a store; subclasses see every read in ``get`` and every write in ``set``.
 
-    zarr's own wrapper hands all further ways to read and write (several parts at once, many keys at once, without its event
-    loop) to the store inside, past what a subclass does; and newer versions have more of them than older ones.
+    zarr's own wrapper forwards all other methods (for several parts, many keys, or without its event loop) to the inner store,
+    so that they bypass a subclass.
     """
 
-    #: zarr 3.4 and later read and write without their event loop where a store says that it can.
+    #: zarr 3.4 and later read and write without their event loop if a store supports it.
     _supports_sync_io = False
 
     _get_many = Store._get_many
@@ -65,93 +65,91 @@ class Wrapping(WrapperStore[Store]):
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
 
-#: Bytes up to which an object is fetched whole, and those of a range of a larger one: at 60 MB/s, twice the time it
-#: takes until the first byte comes.
+#: The size up to which an object is fetched whole, and that of each range of a larger one. At 60 MB/s, a range takes twice as
+#: long as the latency.
 _WHOLE, _RANGE = 16 << 20, 8 << 20
 
 
 def n_ranges(n_bytes: int) -> int:
-    """Return the number of ranges in which an object of this size is fetched.
-
-    Examples
-    --------
-    >>> n_ranges(10_000_000), n_ranges(100_000_000)
-    (1, 12)
-
-    """
+    """Return the number of ranges in which an object of ``n_bytes`` is fetched."""
     return 1 if n_bytes <= _WHOLE else math.ceil(n_bytes / _RANGE)
 
 
 async def get_in_ranges(store: ObjectClient, key: str, check_size: Callable[[int], None]) -> Array:
-    """Return the bytes of an object, of a size that is checked first; all ranges are of the same version of it."""
+    """Check an object's size, then return its bytes; all ranges are of the same version of the object."""
     import obstore
 
     first = await obstore.get_async(store, key, options={"range": (0, _RANGE)})
     size = first.meta["size"]
     check_size(size)
     same: GetOptions = {"if_match": tag} if (tag := first.meta["e_tag"]) else {}
-    space: Array = np.empty(size, np.uint8)
+    data: Array = np.empty(size, np.uint8)
 
-    async def fill(start: int, end: int, found: Any = None) -> None:
-        found = found or await obstore.get_async(store, key, options={"range": (start, end), **same})
-        space[start:end] = np.frombuffer(await found.bytes_async(), np.uint8)
+    async def fill(start: int, end: int, answer: Any = None) -> None:
+        answer = answer or await obstore.get_async(store, key, options={"range": (start, end), **same})
+        data[start:end] = np.frombuffer(await answer.bytes_async(), np.uint8)
 
     async with asyncio.TaskGroup() as group:
         for start in range(0, size, _RANGE):
             group.create_task(fill(start, min(start + _RANGE, size), None if start else first))
-    return space
+    return data
 
 
-#: How a missing chunk is taken as the fill value, in Python and in a terminal.
+#: The option that replaces missing chunks by the fill value, in Python and on the command line.
 FILL = 'missing="fill" (on the command line --missing fill)'
-#: How often a chunk that is not as written is read, unless it is so in the same way twice.
-_ATTEMPTS = 3
-#: Seconds until a read that failed is tried again, at first; and those for which metadata are: who opens a store waits for it.
+#: How often a damaged chunk is read, unless the damage is the same twice.
+_ATTEMPTS = 4
+#: Seconds until a failed read is tried again at first, and until reads of metadata are given up: opening should not hang.
 _FIRST_PAUSE, _METADATA_SECONDS = 0.1, 1
 
 
 @dataclass(frozen=True)
 class Checks:
-    """How reads of a store are checked, and how it is named in errors."""
+    """The rules by which reads of a store are checked, and its name in errors."""
 
     location: str
-    #: "raise" refuses a missing chunk, "fill" takes the array's fill value, as zarr does.
+    #: "raise" an error for a missing chunk, or "fill" it with the array's fill value, as zarr does.
     missing: str = "raise"
-    #: What the chunks of the array must be, and which inner chunks its shards must hold, where that is known.
+    #: The digests of the array's chunks and the index of its shards, if known.
     manifest: Manifest | None = None
     index: ShardIndex | None = None
-    #: The digest of the metadata that the array was written with (of a store of ours).
+    #: The digest of the array's metadata in the seal, if there is one.
     sealed: str | None = None
-    #: Whether chunks are stored as Blosc leaves them: their header has their length.
+    #: Whether a chunk ends with Blosc, whose header states the chunk's length.
     is_blosc: bool = False
-    #: The codec whose header a chunk begins with, by name; that of shards is their own.
+    #: The name of the codec that wrote a chunk's header.
     codec: str = ""
-    #: The bytes that a chunk of the array can have, where that is known.
+    #: The largest possible size of a chunk of the array, if known.
     most_bytes: int | None = None
     #: Values that must not appear in an error.
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def digest(self, key: str) -> Digest | None:
-        """Return the digest that a chunk was written with; None if that is not known."""
+        """Return the digest with which a chunk was written, or None if unknown."""
         return None if self.manifest is None else self.manifest.find(key)
 
     def refuse_size(self, key: str, size: int) -> None:
-        """Raise ReadError for what is larger than a key can hold, before it is read."""
-        written = self.digest(key)
-        if is_metadata(key):
-            most = setting("metadata-bytes")
-            if size > most:
-                raise ReadError(
-                    f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
-                    "Restore it, or raise the setting avgk.metadata-bytes."
-                )
-        elif written is not None and size != written[0]:
-            raise self._damage(key, f"it has {size:,} bytes, and was written with {written[0]:,}")
-        elif self.most_bytes is not None and size > self.most_bytes:
-            raise self._damage(key, f"it has {size:,} bytes, and can need {self.most_bytes:,} at most")
+        """Raise ReadError if an object's size is impossible for its key, before reading it."""
+        if not is_metadata(key):
+            if reason := self.size_damage(key, size):
+                raise ReadError(self.damage(key, reason))
+        elif size > (most := setting("metadata-bytes")):
+            raise ReadError(
+                f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
+                "Restore it, or raise the setting avgk.metadata-bytes."
+            )
 
-    def _damage(self, key: str, what: str) -> ReadError:
-        return ReadError(f"chunk {key} of {self.location} is damaged: {what}. Write the store again.")
+    def size_damage(self, key: str, size: int) -> str | None:
+        """Return the reason why a chunk's size is wrong, or None."""
+        written = self.digest(key)
+        if written is not None:
+            return None if size == written[0] else f"it has {size:,} bytes, and was written with {written[0]:,}"
+        too_large = self.most_bytes is not None and size > self.most_bytes
+        return f"it has {size:,} bytes, and can need {self.most_bytes:,} at most" if too_large else None
+
+    def damage(self, key: str, reason: str) -> str:
+        """Return the error text for a damaged chunk."""
+        return f"chunk {key} of {self.location} is damaged: {reason}. Write the store again."
 
     def scrub(self, error: BaseException) -> str:
         """Return an error's class and text without credentials."""
@@ -159,19 +157,19 @@ class Checks:
 
 
 class CheckedStore(Wrapping):
-    """Wraps a store; every whole chunk read through it is checked."""
+    """Wraps a store and checks every whole chunk that is read."""
 
     def __init__(self, store: Store, checks: Checks) -> None:
         super().__init__(store)
         self.checks = checks
         self._last: tuple[str | None, Buffer | None] = (None, None)
-        #: Metadata as they were read, and other keys that were fetched ahead of their one use.
-        self._held: dict[str, Buffer | None] = {}
+        #: The values of metadata, and of other keys that were fetched before their only use.
+        self._fetched: dict[str, Buffer | None] = {}
         self._documents: dict[str, Document | None] = {}
         self._has_ranges = True
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_last": (None, None), "_held": {}, "_documents": {}}
+        return {**self.__dict__, "_last": (None, None), "_fetched": {}, "_documents": {}}
 
     def __repr__(self) -> str:
         return f"CheckedStore({self.checks.location!r})"
@@ -187,39 +185,37 @@ class CheckedStore(Wrapping):
         return type(self)(self._store.with_read_only(read_only), self.checks)
 
     def with_checks(self, checks: Checks) -> CheckedStore:
-        """Return the store with other checks; metadata that were read stay known."""
-        made = type(self)(self._store, checks)
-        made._documents = self._documents
-        return made
+        """Return the store with other checks, and the metadata read so far."""
+        store = type(self)(self._store, checks)
+        store._documents = self._documents
+        return store
 
     def document(self, key: str) -> Document | None:
-        """Return the JSON object at a key; read now unless it was before, or None if there is none."""
+        """Return the JSON object at a key, or None if it does not exist; each key is read once."""
         if key not in self._documents:
             wait(get(self, key))
         return self._documents.get(key)
 
     def fetch(self, keys: Iterable[str]) -> None:
-        """Read keys that will be asked for, all at once: one wait in place of many. What fails is read again when asked for."""
-        wait(self._fetch(keys))
+        """Read keys concurrently for later use; a key that fails is read again when it is used."""
+        wait(self._fetch([key for key in keys if key not in self._fetched]))
 
-    async def _fetch(self, keys: Iterable[str]) -> None:
-        wanted = [key for key in keys if key not in self._held]
-        found = await asyncio.gather(*(get(self, key) for key in wanted), return_exceptions=True)
-        self._held.update(
-            {key: value for key, value in zip(wanted, found, strict=True) if not isinstance(value, BaseException)}
+    async def _fetch(self, keys: list[str]) -> None:
+        values = await asyncio.gather(*(get(self, key) for key in keys), return_exceptions=True)
+        self._fetched.update(
+            {key: value for key, value in zip(keys, values, strict=True) if not isinstance(value, BaseException)}
         )
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Read a key; raise ReadError where it fails, or where a chunk is missing or damaged.
+        """Read a key; raise ReadError if it cannot be read, or if a chunk is missing or damaged.
 
-        A chunk that is not as written is read again: it may have changed on its way only. A part of one
-        whose bytes can be checked is taken from the whole, which is held for the parts that follow. Metadata are
-        read once: what was checked is what is used.
+        A damaged chunk is read again, as the damage may lie in the transfer. If the bytes of a chunk can be checked, a part of
+        it is taken from the whole, which is kept for further parts. Metadata are read once, so that those in use are those checked.
         """
         if is_metadata(key):
             return await self._get_metadata(key, prototype)
         if byte_range is None:
-            return self._held.pop(key) if key in self._held else await self._get_whole(key, prototype)
+            return self._fetched.pop(key) if key in self._fetched else await self._get_whole(key, prototype)
         if self.checks.manifest is None and self.checks.index is None:
             value = await self._get(key, prototype, byte_range)
             problem = self.problem(key, value, whole=False)
@@ -231,34 +227,33 @@ class CheckedStore(Wrapping):
         return None if whole is None else whole[byte_bounds(byte_range, len(whole))]
 
     async def _get_metadata(self, key: str, prototype: BufferPrototype) -> Buffer | None:
-        if key not in self._held:
+        if key not in self._fetched:
             value = await self._get(key, prototype)
-            what = f"{key} of {self.checks.location}"
-            self._documents[key] = None if value is None else parse_document(value.to_bytes(), what)
-            self._held[key] = value
-        return self._held[key]
+            name = f"{key} of {self.checks.location}"
+            self._documents[key] = None if value is None else parse_document(value.to_bytes(), name)
+            self._fetched[key] = value
+        return self._fetched[key]
 
     async def _get_whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         problems: list[str] = []
-        while True:
+        for _ in range(_ATTEMPTS):
             value = await self._get(key, prototype)
             problem = self.problem(key, value)
             if problem is None:
                 return value
-            if value is None or problem in problems or len(problems) == _ATTEMPTS:
-                break
+            if value is None or problem in problems:
+                raise ReadError(problem)
             problems.append(problem)
-        if value is not None and problem not in problems:  # another each time: nothing is known of the chunk itself
-            why = problem.partition("damaged: ")[2].removesuffix(". Write the store again.")
-            problem = (
-                f"chunk {key} of {self.checks.location} comes differently each time it is read (last: {why}). "
-                "Check the network and the disk."
-            )
-        raise ReadError(problem)
+        # The damage differs each time, so the stored chunk may be sound.
+        why = problems[-1].partition("damaged: ")[2].removesuffix(". Write the store again.")
+        raise ReadError(
+            f"chunk {key} of {self.checks.location} has other bytes each time it is read (last: {why}). "
+            "Check the network and the disk."
+        )
 
     async def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Read a key or a part of it, again and again for a while where it fails in a way that may pass."""
-        begun, pause = time.monotonic(), _FIRST_PAUSE
+        """Read a key or a part of it; retry for a while after errors that may be temporary."""
+        start, pause = time.monotonic(), _FIRST_PAUSE
         limit = min(setting("retry-seconds"), _METADATA_SECONDS if is_metadata(key) else math.inf)
         while True:
             try:
@@ -266,20 +261,20 @@ class CheckedStore(Wrapping):
             except AvgkError:
                 raise
             except Exception as error:
-                if not may_pass(error) or time.monotonic() + pause - begun > limit:
+                if not may_pass(error) or time.monotonic() + pause - start > limit:
                     why = explain(error, self.checks.secrets, "Check the store, and try again.")
                     refuse(ReadError(f"could not read {key} of {self.checks.location}: {why}"))
             await asyncio.sleep(pause)
             pause *= 2
 
     async def _get_once(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None) -> Buffer | None:
-        """Read a key or a part of it; a whole object only if it is not larger than it can be."""
+        """Read a key or a part of it; a whole object only after checking its size."""
         refuse_forked(self)
         try:
             size = local_size(bare_store(self), key)
         except NotAFileError as error:
             if not is_metadata(key):
-                return None  # as a folder: no chunk is there
+                return None  # as for a folder: the chunk is missing
             raise ReadError(
                 f"could not read {key} of {self.checks.location}: {error}. Restore it, or write the store again."
             ) from None
@@ -295,72 +290,71 @@ class CheckedStore(Wrapping):
         return value
 
     async def _get_object(self, store: ObjectClient, key: str, prototype: BufferPrototype) -> Buffer | None:
-        """Read an object, whose size is known before its bytes come; a large one in several ranges at once."""
+        """Read an object after checking its size; a large one in several concurrent ranges."""
         import obstore
 
         try:
             if self._has_ranges and n_ranges(self.checks.most_bytes or 0) > 1:
                 try:
-                    space = await get_in_ranges(store, key, partial(self.checks.refuse_size, key))
-                    return prototype.buffer.from_array_like(space)
+                    data = await get_in_ranges(store, key, partial(self.checks.refuse_size, key))
+                    return prototype.buffer.from_array_like(data)
                 except (AvgkError, FileNotFoundError, NotADirectoryError, IsADirectoryError):
                     raise
                 except Exception:  # a server without ranges, or an object that changed meanwhile
-                    self._has_ranges = False  # all others are read whole from then on
-            found = await obstore.get_async(store, key)
+                    self._has_ranges = False  # from now on, read objects whole
+            answer = await obstore.get_async(store, key)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
-        self.checks.refuse_size(key, found.meta["size"])
-        return prototype.buffer.from_bytes(memoryview(await found.bytes_async()))
+        self.checks.refuse_size(key, answer.meta["size"])
+        return prototype.buffer.from_bytes(memoryview(await answer.bytes_async()))
 
     def problem(self, key: str, value: Buffer | Array | None, *, whole: bool = True) -> str | None:
-        """Say what is wrong with a chunk as read (None: it is not there); None if nothing is."""
-        where = f"chunk {key} of {self.checks.location}"
+        """Return an error text for a chunk that is missing (None) or damaged, or None if it is sound."""
         if value is None:
             is_written = self.checks.digest(key) is not None
             if self.checks.missing == "fill" and not is_written:
                 return None
-            cure = "write the store again" if is_written else f"take it as the fill value with {FILL}"
-            return f"{where} is missing, or no plain file. Restore it, or {cure}."
+            cure = "write the store again" if is_written else f"replace it by the fill value with {FILL}"
+            return f"chunk {key} of {self.checks.location} is missing or not a regular file. Restore it, or {cure}."
         if not whole:
             return None
         data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data
-        complaint = self._complaint(key, data) if data.nbytes else "it is empty"
-        return f"{where} is damaged: {complaint}. Write the store again." if complaint else None
+        reason = self._find_damage(key, data) if data.nbytes else "it is empty"
+        return self.checks.damage(key, reason) if reason else None
 
-    def _complaint(self, key: str, data: memoryview) -> str | None:
-        """Say what is wrong with a chunk's bytes, as far as can be told without decoding them."""
-        if self.checks.digest(key) is not None and self.checks.manifest is not None:
-            return self.checks.manifest.complaint(key, data)
+    def _find_damage(self, key: str, data: memoryview) -> str | None:
+        """Describe the damage to a chunk's bytes that can be detected without decoding them, or return None."""
+        if reason := self.checks.size_damage(key, data.nbytes):
+            return reason
+        if (written := self.checks.digest(key)) is not None:
+            hashed = digest_of(data)[1]
+            return None if hashed == written[1] else f"its bytes were changed (hash {hashed:x}, not {written[1]:x})"
         if self.checks.is_blosc:
-            # Blosc itself takes a chunk that was stored without compression as it is, however short.
+            # Blosc itself accepts a truncated chunk if it was stored without compression.
             length, claimed = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
             if claimed != length:
                 return f"it has {length:,} bytes, and its header says {claimed:,}"
         decoded, most = decoded_size(self.checks.codec, data), self.checks.most_bytes
         if decoded is not None and most is not None and decoded > most:
             return f"it decodes to {decoded:,} bytes, and can need {most:,} at most"
-        return self._absent(key, data)
-
-    def _absent(self, key: str, data: memoryview) -> str | None:
-        """Say that inner chunks are missing from a shard; None if all are there, or none must be."""
         if self.checks.index is None:
             return None
-        n, misfits = self.checks.index.n_absent(key, data)
-        if misfits:
+        n_absent, is_outside = self.checks.index.count_absent(key, data)
+        if is_outside:
             return f"its index does not fit its {data.nbytes:,} bytes; some were lost or added"
-        if not n or self.checks.missing == "fill":
+        if not n_absent or self.checks.missing == "fill":
             return None
-        return f"{n:,} of its inner chunks {'is' if n == 1 else 'are'} missing ({FILL} takes such as the fill value)"
+        verb = "is" if n_absent == 1 else "are"
+        return f"{n_absent:,} of its inner chunks {verb} missing ({FILL} replaces missing chunks by the fill value)"
 
 
 def is_local(store: Store) -> bool:
-    """Whether a store answers at once: a folder, a file or memory."""
+    """Whether a store is a folder, a file or memory, which answer at once."""
     return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore, FileStore))
 
 
 def rows_of(array: StoredArray) -> AnyRows | None:
-    """Return the rows of an array that is a file, unless something between counts or changes what is read; else None."""
+    """Return the rows of an array that is a file, or None if it is not, or if a wrapper counts or changes its reads."""
     store = array.store_path.store
     inner = store._store if type(store) is CheckedStore else None
     return inner.rows.get(array.path) if type(inner) is FileStore else None

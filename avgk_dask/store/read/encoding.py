@@ -1,8 +1,8 @@
 """Encodings: how stored values become scores and labels.
 
-Values may be stored scaled or with a value that means "missing" (the CF conventions, as xarray writes them). They
-are decoded by xarray itself, block by block, so that a path gives what ``xarray.open_zarr`` gives, to the bit. Arrays that
-xarray decodes to times or text are refused. If nothing is encoded, nothing is done, and xarray is not imported.
+Values may be stored scaled or with a value that means "missing" (the CF conventions, as xarray writes them). xarray itself
+decodes them, block by block, so that a path gives the same bits as ``xarray.open_zarr``. Arrays that xarray decodes to times
+or text are refused. xarray is imported only if values are encoded.
 """
 
 from __future__ import annotations
@@ -19,66 +19,69 @@ from ...kernels.keys import BFLOAT16
 from ...masks import with_unlabelled
 from ..where.addresses import StoredArray
 
-#: Attributes that define how values are encoded.
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
 ENCODING_ATTRIBUTES = (*SCALES, *_MISSING)
-#: Attributes by which xarray may make times, durations or text of numbers, and units that mean so; others are only read.
+#: Attributes by which xarray may decode numbers to times, durations or text, and the units that make it do so.
 _OTHER_KINDS = ("units", "calendar", "dtype", "_Encoding")
 _TIME_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
-#: What encodes the values of an array, by the names of its attributes.
+#: The attributes that encode an array's values, by name.
 Encoding = dict[str, object]
 _CURE = "Decode it with xarray, and store the values themselves."
 
 
 def decoded_dtype(array: StoredArray) -> Dtype:
-    """Return the dtype of an array's values once they are decoded, in native byte order."""
+    """Return the dtype of an array's decoded values, in native byte order."""
     stored: Dtype = np.dtype(array.dtype)
     if stored.kind == "T":  # texts of any length have no byte order
         return stored
     stored = stored.newbyteorder("=")
-    found = encoding_of(array)
-    if found and array.ndim == 1 and "dtype" not in found:
+    encoding = encoding_of(array)
+    if encoding and array.ndim == 1 and "dtype" not in encoding:
         return np.dtype(np.int64)
-    if found:
-        return _decoded(array, np.zeros((0,) * array.ndim, array.dtype), found).dtype
+    if encoding:
+        return _decode_with_xarray(array, np.zeros((0,) * array.ndim, array.dtype), encoding).dtype
     return BFLOAT16 if _is_bfloat16(array) else stored
 
 
 def decode(array: StoredArray, block: Array) -> Array:
-    """Return a block of an array as read: scores and soft labels as xarray decodes them, hard labels as integers.
+    """Return the values of a stored block: scores and soft labels as xarray decodes them, hard labels as integers.
 
-    A hard label that is missing is -1: unlabelled.
+    A missing hard label is -1: unlabelled.
     """
-    found = encoding_of(array)
-    if found and array.ndim == 1 and "dtype" not in found:
-        return _unlabelled(block, found)
-    if found:
-        return _decoded(array, block, found)
+    encoding = encoding_of(array)
+    if encoding and array.ndim == 1 and "dtype" not in encoding:
+        return _decode_hard_labels(block, encoding)
+    if encoding:
+        return _decode_with_xarray(array, block, encoding)
     if _is_bfloat16(array):
         return block.view(BFLOAT16)
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
 def encoding_of(array: StoredArray) -> Encoding:
-    """Return the attributes by which an array's values are decoded; none if they are stored unchanged.
+    """Return the attributes by which an array's values are decoded; empty if they are stored unchanged.
 
     Raise DtypeError if they cannot be decoded, or not to numbers.
     """
     attributes = array.metadata.attributes
     _refuse_other_kinds(array)
-    found = {name: attributes[name] for name in ENCODING_ATTRIBUTES if name in attributes}
+    encoding = {name: attributes[name] for name in ENCODING_ATTRIBUTES if name in attributes}
     if array.metadata.zarr_format == 2:
-        found = _with_fill_value(array, found)
-    elif "_FillValue" in found:
-        found["_FillValue"] = _fill_value(array, found["_FillValue"])
-    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and value != value for n, value in found.items()):
-        found = {}  # what is missing is NaN already
+        # If xarray wrote the array, its fill value means "missing". A fill value of 0 alone is zarr's default: zeros are values.
+        fill = array.metadata.fill_value
+        by_xarray = "_ARRAY_DIMENSIONS" in attributes and fill != 0
+        if fill is not None and (encoding or by_xarray):
+            encoding["_FillValue"] = fill
+    elif "_FillValue" in encoding:
+        encoding["_FillValue"] = _fill_value(array, encoding["_FillValue"])
+    if np.dtype(array.dtype).kind == "f" and all(n in _MISSING and value != value for n, value in encoding.items()):
+        encoding = {}  # missing values are NaN already
     if attributes.get("dtype") == "bool" and array.dtype != bool:
-        found["dtype"] = "bool"
-    if found and _is_bfloat16(array):
-        raise DtypeError(f"{_named(array)} must not be encoded by {', '.join(found)}: it holds bfloat16. {_CURE}")
-    return found
+        encoding["dtype"] = "bool"
+    if encoding and _is_bfloat16(array):
+        raise DtypeError(f"{_named(array)} must not be encoded by {', '.join(encoding)}: it holds bfloat16. {_CURE}")
+    return encoding
 
 
 def _refuse_other_kinds(array: StoredArray) -> None:
@@ -88,28 +91,18 @@ def _refuse_other_kinds(array: StoredArray) -> None:
     is_time = isinstance(units, str) and ("since" in units or units in _TIME_UNITS)
     if not is_time and "_Encoding" not in attributes:
         return
-    found = {name: attributes[name] for name in _OTHER_KINDS if attributes.get(name, "bool") != "bool"}
-    dtype = _decoded(array, np.zeros((0,) * array.ndim, array.dtype), found).dtype
+    encoding = {name: attributes[name] for name in _OTHER_KINDS if attributes.get(name, "bool") != "bool"}
+    dtype = _decode_with_xarray(array, np.zeros((0,) * array.ndim, array.dtype), encoding).dtype
     if dtype.kind not in "biuf":
-        shown = " and ".join(f"{name} = {value!r}" for name, value in found.items())
+        shown = " and ".join(f"{name} = {value!r}" for name, value in encoding.items())
         raise DtypeError(
             f"{_named(array)} must hold numbers; with the attribute {shown} xarray decodes it to {dtype}. "
-            "Remove the attribute if the numbers are meant as they are stored."
+            "Remove the attribute to use the stored numbers."
         )
 
 
-def _with_fill_value(array: StoredArray, found: Encoding) -> Encoding:
-    """Return what encodes an array of Zarr v2, whose fill value means "missing" if xarray wrote it.
-
-    A fill value of 0 and nothing else is zarr's own default: zeros are values then.
-    """
-    fill = array.metadata.fill_value
-    by_xarray = "_ARRAY_DIMENSIONS" in array.metadata.attributes and fill != 0
-    return {**found, "_FillValue": fill} if fill is not None and (found or by_xarray) else found
-
-
 def _fill_value(array: StoredArray, value: object) -> object:
-    """Return the missing value of an array of Zarr v3, where xarray stores that of floats as the base64 of a double."""
+    """Return the missing value of an array of Zarr v3; for floats, xarray stores it as the base64 of a double."""
     kind = np.dtype(array.dtype).kind
     try:
         if kind == "f" and isinstance(value, str):
@@ -121,33 +114,32 @@ def _fill_value(array: StoredArray, value: object) -> object:
     raise DtypeError(f"{_named(array)} must have a _FillValue as xarray writes it; got {value!r}. {_CURE}")
 
 
-def _decoded(array: StoredArray, block: Array, found: Encoding) -> Array:
-    """Return a block as xarray decodes it."""
+def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) -> Array:
     import xarray as xr
 
     dims = [f"dim_{i}" for i in range(block.ndim)]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of several missing values, which are all taken
-            variable = xr.conventions.decode_cf_variable("scores", xr.Variable(dims, block, found))
+            warnings.simplefilter("ignore")  # about several missing values: all are applied
+            variable = xr.conventions.decode_cf_variable("scores", xr.Variable(dims, block, encoding))
             values: Array = np.asarray(variable.values)
     except Exception as error:
-        shown = ", ".join(f"{name} = {value!r}" for name, value in found.items())
+        shown = ", ".join(f"{name} = {value!r}" for name, value in encoding.items())
         raise DtypeError(f"{_named(array)} must be encoded as xarray does it; got {shown} ({error}). {_CURE}") from None
     return values
 
 
-def _unlabelled(block: Array, found: Encoding) -> Ints:
-    if block.dtype.kind not in "iu" or any(name in found for name in SCALES):
+def _decode_hard_labels(block: Array, encoding: Encoding) -> Ints:
+    if block.dtype.kind not in "iu" or any(name in encoding for name in SCALES):
         raise LabelsError(
-            f"labels must be stored as integers, not encoded by {', '.join(found)}; got {block.dtype}. {_CURE}"
+            f"labels must be stored as integers, not encoded by {', '.join(encoding)}; got {block.dtype}. {_CURE}"
         )
-    missing = np.isin(block, [value for each in found.values() for value in np.asarray(each).ravel()])
+    missing = np.isin(block, [value for each in encoding.values() for value in np.asarray(each).ravel()])
     return with_unlabelled(block[~missing], missing)
 
 
 def _is_bfloat16(array: StoredArray) -> bool:
-    """Return whether uint16 is bfloat16, which Zarr does not know."""
+    """Return whether an array of uint16 holds bfloat16, for which Zarr has no dtype."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
 

@@ -10,6 +10,7 @@ import os
 import stat
 import zipfile
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -21,12 +22,12 @@ from zarr.storage import LocalStore, ZipStore
 
 from ...arrays import whole_number
 from ...errors import OptionError
-from ..where.addresses import StoredArray, is_uneven, uneven_sizes
+from ..where.addresses import StoredArray, chunk_sizes, is_uneven
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a grid: its length, the size of its chunks (of uneven ones the largest), and where uneven ones end."""
+    """One axis of a grid: its length, the size of its largest chunk, and the ends of its chunks if they are uneven."""
 
     n: int
     size: int
@@ -38,13 +39,13 @@ class Axis:
         return -(-self.n // self.size) if self.ends is None else len(self.ends)
 
     def span(self, index: int) -> tuple[int, int]:
-        """Return where the chunk of an index begins and ends, clipped at the array's edge."""
+        """Return the bounds of the chunk of an index, clipped at the array's edge."""
         if self.ends is None:
             return index * self.size, min((index + 1) * self.size, self.n)
         return self.ends[index - 1] if index else 0, self.ends[index]
 
     def indices(self, first: int, last: int) -> range:
-        """Return the indices of the chunks that values from ``first`` to before ``last`` lie in.
+        """Return the indices of the chunks that hold the values from ``first`` to before ``last``.
 
         Examples
         --------
@@ -57,11 +58,11 @@ class Axis:
         return range(bisect_right(self.ends, first), bisect_left(self.ends, last) + 1)
 
     def bounds(self) -> list[int]:
-        """Return where the chunks begin, and where the last one ends."""
+        """Return the bounds of the chunks."""
         return [*range(0, self.n, self.size), self.n] if self.ends is None else [0, *self.ends]
 
     def joined(self, most: float) -> list[int]:
-        """Return the bounds of stretches of whole chunks, of at most this many values each unless a chunk has more.
+        """Join chunks into stretches of at most ``most`` values, unless a single chunk has more; return their bounds.
 
         Examples
         --------
@@ -85,30 +86,30 @@ Grid = tuple[Axis, ...]
 
 def grid_of(array: StoredArray) -> Grid:
     """Return the axes of an array's grid of stored chunks (or shards)."""
-    uneven = uneven_sizes(array)
-    if uneven is None:
+    if not is_uneven(array):
         return tuple(Axis(n, size) for n, size in zip(array.shape, array.shards or array.chunks, strict=True))
+    uneven = chunk_sizes(array)
     return tuple(Axis(n, max(sizes), tuple(accumulate(sizes))) for n, sizes in zip(array.shape, uneven, strict=True))
 
 
 def outer_sizes(array: StoredArray) -> tuple[int, ...]:
-    """Return the size of the stored chunks (or shards) along each axis; of uneven ones the largest."""
+    """Return the size of the largest stored chunk (or shard) along each axis."""
     return tuple(axis.size for axis in grid_of(array))
 
 
 def shards_of(array: StoredArray) -> tuple[int, ...] | None:
-    """Return the sizes of an array's shards; None if there are none."""
+    """Return the shape of an array's shards, or None if it is not sharded."""
     return None if is_uneven(array) or array.shards is None else tuple(array.shards)
 
 
 def chunks_of(array: StoredArray) -> tuple[int, ...]:
-    """Return the sizes of an array's chunks, inside of shards if there are any; of uneven ones the largest."""
+    """Return the shape of an array's chunks (inside its shards, if any), or the largest sizes if they are uneven."""
     return outer_sizes(array) if is_uneven(array) else tuple(array.chunks)
 
 
 #: Chunks of whole rows of about this many bytes read fastest.
 CHUNK_BYTES = 10_000_000
-#: Labels are few bytes, and many small chunks of them would cost more to read than the scores.
+#: Rows per chunk of labels: many small chunks of them would cost more to read than the scores.
 LABEL_ROWS = 1 << 20
 #: Chunks of a shard on an object store, where fewer and larger objects read faster.
 SHARD_CHUNKS = 4
@@ -117,7 +118,7 @@ CODECS = ("blosc", "zstd", "gzip", "none")
 
 @dataclass(frozen=True)
 class Layout:
-    """How a matrix is split and coded: chunks of rows x columns, ``shard_chunks`` of them in a shard."""
+    """How a matrix is stored: the chunk shape, the number of chunks per shard, and the codec."""
 
     chunk_rows: int
     columns: int
@@ -129,7 +130,7 @@ class Layout:
     def of(
         cls, columns: int, itemsize: int, *, chunk_rows: int | None = None, shard_chunks: int = 1, codec: str = "blosc"
     ) -> Layout:
-        """Return the layout of whole rows that reads fastest.
+        """Return the layout of whole rows that is fastest to read.
 
         Examples
         --------
@@ -147,7 +148,7 @@ class Layout:
 
     @property
     def rows(self) -> int:
-        """Rows of one stored object: a chunk, or a shard of several."""
+        """Rows per stored object, a chunk or a shard."""
         return self.chunk_rows * self.shard_chunks
 
     def keywords(self, itemsize: int) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class Layout:
 
 
 def codecs(name: str, itemsize: int) -> list[BytesBytesCodec]:
-    """Return the codecs of a name, with a checksum of what they give."""
+    """Return the codecs of a name, followed by a checksum."""
     compressors: dict[str, list[BytesBytesCodec]] = {
         "blosc": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle", typesize=itemsize)],
         "zstd": [ZstdCodec(level=1)],
@@ -168,57 +169,39 @@ def codecs(name: str, itemsize: int) -> list[BytesBytesCodec]:
     return [*compressors[name], Crc32cCodec()]
 
 
-def configured(codec: Codec, option: str) -> object:
-    """Return an option of a codec as its stored metadata spell it, None where it is absent.
-
-    As attributes the same options are enumerations in some versions of zarr and strings in others.
-    """
+def codec_option(codec: Codec, option: str) -> object:
+    """Return an option of a codec as spelt in the stored metadata, or None; as attributes, the type depends on zarr's version."""
     options: Any = codec.to_dict().get("configuration") or {}
     return options.get(option)
 
 
-#: Codecs that add a share of what they encode at the most: they store what they cannot compress.
-_MODEST = frozenset(
-    [
-        "bytes",
-        "crc32c",
-        "transpose",
-        "blosc",
-        "zstd",
-        "gzip",
-        "sharding_indexed",
-        "zlib",
-        "lz4",
-        "bz2",
-        "lzma",
-        "shuffle",
-    ]
-)
-#: What such codecs may add to the decoded bytes: one part in this many, and this many bytes for each inner chunk.
+#: Codecs whose output is at most 1 / 16 larger than their input, plus 4 kB per inner chunk.
+_MODEST = {
+    "bytes", "crc32c", "transpose", "blosc", "zstd", "gzip", "sharding_indexed", "zlib", "lz4", "bz2", "lzma", "shuffle",
+}  # fmt: skip
 _SHARE, _EACH = 16, 1 << 12
-#: Codecs that are not known may widen each value to 16 times as many bytes.
+#: The longest header of a Zstandard frame; shorter frames decode to little.
+ZSTD_HEADER = 18
+#: Unknown codecs may make each value this many times as large.
 _WIDENED = 16
 
 
 class NotAFileError(OSError):
-    """What lies at a key is a device, a pipe or a socket: reading it may never end."""
+    """A key is a device, a pipe or a socket: reading it may never end."""
 
 
 def local_size(store: Store, key: str) -> int | None:
-    """Return the bytes at a key of a folder or zip file, without reading them; None if that is not known.
-
-    Raise NotAFileError if a device, a pipe or a socket is there.
-    """
+    """Return the size of a key of a folder or zip file, or None if it is unknown; raise NotAFileError for a pipe or device."""
     if isinstance(store, LocalStore):
         try:
-            found = os.stat(store.root / key)
-        except OSError:  # absent, or not to be reached: reading it says so
+            status = os.stat(store.root / key)
+        except OSError:  # absent or out of reach: reading it raises the error
             return None
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             return None
-        if not stat.S_ISREG(found.st_mode):
-            raise NotAFileError("it is no plain file")
-        return found.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise NotAFileError("it is not a regular file")
+        return status.st_size
     archive = getattr(store, "_zf", None) if isinstance(store, ZipStore) else None
     if isinstance(archive, zipfile.ZipFile) and key in archive.NameToInfo:
         return archive.NameToInfo[key].file_size
@@ -226,15 +209,7 @@ def local_size(store: Store, key: str) -> int | None:
 
 
 def most_bytes(array: StoredArray) -> int:
-    """Return how many bytes a stored chunk (or shard) of an array can have: its decoded size and what codecs add.
-
-    Examples
-    --------
-    >>> import zarr
-    >>> most_bytes(zarr.create_array({}, shape=(1000, 400), chunks=(100, 400), dtype="f4"))
-    174096
-
-    """
+    """Return the largest size that a stored chunk (or shard) of an array can have."""
     outer = outer_sizes(array)
     decoded = math.prod(outer) * array.dtype.itemsize
     n_inner = math.prod(outer) // max(1, math.prod(chunks_of(array)))
@@ -244,18 +219,18 @@ def most_bytes(array: StoredArray) -> int:
 
 
 def outer_codecs(array: StoredArray) -> list[str]:
-    """Return the names of an array's codecs, the one that is decoded first in front; of a shard, its own alone."""
+    """Return the names of an array's codecs in the order of decoding; for shards, without those of their inner chunks."""
     if array.metadata.zarr_format == 2:
         return _codec_names(array)[::-1]
     return [str(codec.to_dict()["name"]).removeprefix("numcodecs.") for codec in array.metadata.codecs][::-1]
 
 
 def decoded_size(codec: str, data: memoryview) -> int | None:
-    """Return how many bytes a chunk decodes to, by its header; None if it does not."""
-    head = bytes(data.cast("B")[:18])
+    """Return how many bytes a chunk decodes to according to its header, or None if that does not say."""
+    head = bytes(data.cast("B")[:ZSTD_HEADER])
     if codec == "blosc" and len(head) >= 16:
         return int.from_bytes(head[4:8], "little")
-    if codec != "zstd" or len(head) < 18:
+    if codec != "zstd" or len(head) < ZSTD_HEADER:
         return None
     flags = head[4]
     single, dictionary, kind = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3], flags >> 6
@@ -264,13 +239,22 @@ def decoded_size(codec: str, data: memoryview) -> int | None:
     return None if not length else size + 256 if length == 2 else size
 
 
-def _codec_names(array: StoredArray) -> list[str]:
+def codec_configs(array: StoredArray) -> Iterator[dict[str, Any]]:
+    """Yield the name and configuration of each codec of an array, those of a shard's inner chunks after its own."""
     metadata = array.metadata
-    if metadata.zarr_format == 2:
-        return [str(codec.codec_id) for codec in (*(metadata.filters or ()), metadata.compressor) if codec is not None]
-    names, waiting = [], [codec.to_dict() for codec in metadata.codecs]
-    while waiting:
-        codec = waiting.pop()
-        names.append(str(codec["name"]).removeprefix("numcodecs."))
-        waiting += (codec.get("configuration") or {}).get("codecs", ())
-    return names
+    if metadata.zarr_format == 3:
+        yield from _flatten(codec.to_dict() for codec in metadata.codecs)
+        return
+    for codec in (*(metadata.filters or ()), metadata.compressor):
+        if codec is not None:
+            yield {"name": codec.codec_id, "configuration": codec.get_config()}
+
+
+def _flatten(configs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for config in configs:
+        yield config
+        yield from _flatten((config.get("configuration") or {}).get("codecs", ()))
+
+
+def _codec_names(array: StoredArray) -> list[str]:
+    return [str(config["name"]).removeprefix("numcodecs.") for config in codec_configs(array)]

@@ -1,8 +1,7 @@
-"""Listing: the keys of a store, how long what is stored at each is, and what changes when it is written again.
+"""Listing: the keys of a store, the length of each object, and a mark that changes when it is written again.
 
-From that follow stamps: a hash for each band of what distinguishes its stored chunks from any others, without reading them.
-Of a store of ours these are the chunks' digests; of others their lengths and the times at which they were written (or what
-an object store reports of each object instead).
+Stamps are derived from a listing: one hash per band that identifies the content of its chunks without reading them. Sealed
+stores use the digests of the chunks, others the lengths and modification times (or the tags of an object store).
 """
 
 from __future__ import annotations
@@ -23,16 +22,26 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from ...errors import OptionError, ReadError, refuse
-from ..where.addresses import ObjectClient, StoredArray, bare_store, explain, find, read_key, shown, wait, zip_entries
+from ..where.addresses import (
+    ObjectClient,
+    StoredArray,
+    bare_store,
+    explain,
+    find_files,
+    read_key,
+    shown,
+    wait,
+    zip_entries,
+)
 from ..where.locations import FileStore
 from .grids import grid_of
 from .manifest import Table, digest_of, is_metadata
 
-#: A store that does not answer a listing for this long is read without one.
+#: After this time, a store is read without a listing.
 _LIST_SECONDS = 600
-#: Files or folders that one thread asks for in a go, and threads that do.
+#: Files or folders per batch, and number of threads.
 _BATCH, _THREADS = 256, 8
-#: What file systems of fsspec call a mark that changes with the file, the best first.
+#: Names in fsspec of the marks that change with a file, the best first.
 _MARKS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 Item = TypeVar("Item")
@@ -40,10 +49,9 @@ Result = TypeVar("Result")
 
 
 class Entry(NamedTuple):
-    """What a store lists: a key, the length of what is stored there, and what changes when that is written again."""
+    """A key, the length of its object (None if unknown), and a mark that changes when it is written again."""
 
     key: str
-    #: None if the store does not report it.
     length: int | None
     mark: Any = None
 
@@ -51,24 +59,24 @@ class Entry(NamedTuple):
 def list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
     """Return the keys below a prefix with their lengths (None if unknown), or None if the store cannot be listed."""
     try:
-        found = listed(bare_store(store), prefix)
-        return None if found is None else {entry.key: entry.length for entry in found}
-    except Exception:  # of any client: reading may be allowed where listing is not
+        entries = list_entries(bare_store(store), prefix)
+        return None if entries is None else {entry.key: entry.length for entry in entries}
+    except Exception:  # any client's: reading may be allowed although listing is not
         return None
 
 
 def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
-    """Return the keys below a prefix with their lengths, for a writer: raise ReadError for a store that cannot be listed."""
-    found = list_keys(store, prefix)
-    if found is None:
+    """Return the keys below a prefix with their lengths, as ``list_keys``; raise ReadError if the store cannot be listed."""
+    keys = list_keys(store, prefix)
+    if keys is None:
         raise ReadError(
-            f"{shown(bare_store(store))} could not be listed, which writing needs. Check the place and its permissions, and try again."
+            f"could not list {shown(bare_store(store))}, which writing needs. Check its address and permissions, and try again."
         )
-    return found
+    return keys
 
 
-def listed(store: Store, prefix: str) -> Iterable[Entry] | None:
-    """Return what is stored below a prefix, as it comes; None if the store cannot list."""
+def list_entries(store: Store, prefix: str) -> Iterable[Entry] | None:
+    """Return the entries below a prefix, or None if the store cannot be listed."""
     below = f"{prefix}/" if prefix else ""
     if isinstance(store, LocalStore):
         return _files(str(store.root), prefix)
@@ -82,42 +90,39 @@ def listed(store: Store, prefix: str) -> Iterable[Entry] | None:
 
 
 def _files(root: str, prefix: str) -> Iterator[Entry]:
-    """Return the files below a folder, level by level."""
+    """Yield the files below a folder, level by level."""
     folders = [prefix]
     while folders:
         inner: list[str] = []
-        for entries, more in in_threads(partial(_scan_folders, root), folders):
+        for entries, more in map_batches(partial(_scan_folders, root), folders):
             yield from entries
             inner += more
         folders = inner
 
 
 def _scan_folders(root: str, prefixes: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """Return regular files only: a folder or a dangling link is no chunk. Metadata are given in any case: they are read, and refused."""
+    """Return the regular files and the folders; metadata of any kind are returned as files, so that reading them fails."""
     entries, folders = [], []
     for prefix in prefixes:
-        for file in _folder_entries(os.path.join(root, prefix)):
+        try:
+            with os.scandir(os.path.join(root, prefix)) as folder:
+                files = list(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for file in files:
             key = f"{prefix}/{file.name}" if prefix else file.name
             if file.is_dir() and not is_metadata(key):
                 folders.append(key)
             elif file.is_file():
-                facts = file.stat()
-                entries.append(Entry(key, facts.st_size, facts.st_mtime_ns))
+                status = file.stat()
+                entries.append(Entry(key, status.st_size, status.st_mtime_ns))
             elif is_metadata(key):
                 entries.append(Entry(key, None))
     return entries, folders
 
 
-def _folder_entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Return what some work makes of items, batch by batch and in order: several at once, as each answer takes its time."""
+def map_batches(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Yield the result of ``work`` for each batch of items, in order, computed on several threads."""
     batches = (items[i : i + _BATCH] for i in range(0, len(items), _BATCH))
     if len(items) <= _BATCH:
         yield from map(work, batches)
@@ -127,7 +132,7 @@ def in_threads(work: Callable[[Sequence[Item]], Result], items: Sequence[Item]) 
 
 
 def objects(store: ObjectClient, prefix: str) -> Iterator[Entry]:
-    """Return the objects of an object store below a prefix."""
+    """Yield the objects of an object store below a prefix."""
     import obstore
 
     try:
@@ -137,23 +142,22 @@ def objects(store: ObjectClient, prefix: str) -> Iterator[Entry]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        refuse(ReadError(f"{shown(store)} could not be listed: its client failed. Check the endpoint."))
+        refuse(ReadError(f"could not list {shown(store)}: its client failed. Check the endpoint."))
 
 
 def _fsspec_files(store: FsspecStore, prefix: str) -> list[Entry]:
-    """Return the files of a file system of fsspec, each with the first mark of those it may have."""
     start = len(store.path.strip("/")) + bool(store.path.strip("/"))
     try:
-        found = wait(find(store, prefix), timeout=_LIST_SECONDS)
+        files = wait(find_files(store, prefix), timeout=_LIST_SECONDS)
     except FileNotFoundError:
         return []
     return [
         Entry(
             name.lstrip("/")[start:],
             facts.get("size"),
-            next((facts[known] for known in _MARKS if facts.get(known) is not None), None),
+            next((facts[mark] for mark in _MARKS if facts.get(mark) is not None), None),
         )
-        for name, facts in found.items()
+        for name, facts in files.items()
         if facts["type"] == "file"
     ]
 
@@ -174,13 +178,13 @@ def chunk_key(array: StoredArray, index: tuple[int, ...]) -> str:
 
 
 def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
-    """Return the stamp of each band of an array, given the rows at which bands begin and end.
+    """Return the stamp of each band of an array, given the row bounds of the bands.
 
-    Raise OptionError if the store reports nothing that distinguishes its chunks from others.
+    Raise OptionError if the store reports nothing that changes when a chunk is written again.
     """
     checks = array.store_path.store.checks
     table = _listed_table(array) if checks.manifest is None else checks.manifest.table
-    document = array.metadata.to_dict()  # all that says what the chunks mean, but for the number of rows
+    document = array.metadata.to_dict()  # everything that determines values, without the number of rows
     document.pop("consolidated_metadata", None)
     shape = document.pop("shape")
     meaning = json.dumps([document, list(shape)[1:]], sort_keys=True, default=str)
@@ -189,21 +193,21 @@ def band_stamps(array: StoredArray, bounds: Sequence[int]) -> Table:
     stamps = []
     for first, last in pairwise(bounds):
         chunks = rows.indices(first // inner, -(-last // inner))
-        found = xxhash.xxh3_64(np.ascontiguousarray(table[chunks.start : chunks.stop], "<u8").tobytes())
-        found.update(f"{last - first} {meaning}".encode())
-        stamps.append(found.intdigest())
+        hashed = xxhash.xxh3_64(np.ascontiguousarray(table[chunks.start : chunks.stop], "<u8").tobytes())
+        hashed.update(f"{last - first} {meaning}".encode())
+        stamps.append(hashed.intdigest())
     return np.array(stamps, np.uint64)
 
 
 def hash_rows(values: object) -> int:
-    """Return a hash of an array's values, the same for equal numbers of any integer type."""
-    found = np.asarray(values)
-    plain = found.astype("<i8" if np.can_cast(found.dtype, "i8") else found.dtype.newbyteorder("<"))
-    return xxhash.xxh3_64(f"{plain.dtype.kind}".encode() + np.ascontiguousarray(plain).tobytes()).intdigest()
+    """Return a hash of an array's values that does not depend on their integer type."""
+    array = np.asarray(values)
+    array = array.astype("<i8" if np.can_cast(array.dtype, "i8") else array.dtype.newbyteorder("<"))
+    return xxhash.xxh3_64(array.dtype.kind.encode() + np.ascontiguousarray(array).tobytes()).intdigest()
 
 
 def _listed_table(array: StoredArray) -> Table:
-    """Return the length and a mark of each chunk, as the store reports them; zeros for one that is not there."""
+    """Return the length and mark of each chunk that the store reports, or zeros for a missing chunk."""
     checks = array.store_path.store.checks
     try:
         marks = _marks(bare_store(array.store_path.store), array.path)
@@ -212,7 +216,7 @@ def _listed_table(array: StoredArray) -> Table:
         refuse(ReadError(f"could not list {checks.location}, which a checkpoint needs: {why}"))
     if marks is None:
         raise OptionError(
-            f"checkpoint must be of a store that tells when its chunks were written; got {array.store_path.store}. "
+            f"checkpoint needs a store that reports when its chunks were written; {array.store_path.store} does not. "
             "Copy the store to a folder or an object store, or write it with ScoreWriter."
         )
     shape = tuple(axis.count for axis in grid_of(array))
@@ -222,26 +226,24 @@ def _listed_table(array: StoredArray) -> Table:
     for index in product(*map(range, shape)):
         key = chunk_key(array, index)
         if key not in marks and checks.missing != "fill":
-            raise ReadError(
-                f"chunk {key} of {checks.location} is not listed, which a checkpoint needs. Check the store."
-            )
+            raise ReadError(f"chunk {key} of {checks.location} is missing, which a checkpoint needs. Check the store.")
         table[index] = marks.get(key, (0, 0))
     return table
 
 
 def _marks(store: Store, prefix: str) -> Mapping[str, tuple[int, int]] | tuple[int, int] | None:
-    """Return the length and a mark of every key below a prefix, or of all of them at once; None if the store reports none."""
+    """Return the length and mark of every key below a prefix, or one pair for all; None if the store reports no marks."""
     if isinstance(store, FileStore):
         return sum(stamp.n_bytes for stamp in store.file.marks), _number(store.file.marks)
     if isinstance(store, MemoryStore):
         return {key: digest_of(read_key(store, key) or b"") for key in list_keys(store, prefix) or ()}
     if not isinstance(store, (LocalStore, ZipStore, ObjectStore, FsspecStore)):
         return None
-    found, is_number = listed(store, prefix), isinstance(store, (LocalStore, ZipStore))
-    if found is None:
+    entries, is_number = list_entries(store, prefix), isinstance(store, (LocalStore, ZipStore))
+    if entries is None:
         return None
     marks = {}
-    for entry in found:
+    for entry in entries:
         if entry.mark is None and not is_number:
             return None
         marks[entry.key] = entry.length or 0, entry.mark if is_number else _number(entry.mark)
@@ -253,5 +255,5 @@ def _number(mark: object) -> int:
 
 
 def join_stamps(stamps: Iterable[object]) -> str:
-    """Return a name of several stamps, the same only where they are the same, in the same order."""
+    """Return a hash of several stamps in their order."""
     return xxhash.xxh3_128(" ".join(map(str, stamps)).encode()).hexdigest()

@@ -1,1 +1,1 @@
-"""Where stores are: paths, URLs, object stores, and what of them may be shown."""
+"""Locations of stores: paths, URLs, object stores, and how they are shown without credentials."""

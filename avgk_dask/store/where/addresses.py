@@ -1,7 +1,6 @@
-"""Stores and stored arrays: what zarr and fsspec offer beyond their documented interfaces, and what may be shown of them.
+"""Clients of stores: access to single keys, and errors of zarr, fsspec and obstore without credentials and with advice.
 
-The one module that knows private interfaces of zarr, and fsspec's asynchronous methods, which begin with an underscore.
-Whatever a client raises becomes one error of ours, without credentials, with what to do.
+Only this module uses private interfaces of zarr, and the asynchronous methods of fsspec, which begin with an underscore.
 """
 
 from __future__ import annotations
@@ -32,30 +31,27 @@ from ...threads import FORK_CURE, was_forked_with
 if TYPE_CHECKING:
     import obstore.store
 
-
-#: A client of obstore's.
 ObjectClient: TypeAlias = "obstore.store.ObjectStore"
 #: An array that zarr has opened, of either format.
 ZarrArray: TypeAlias = "zarr.Array[Any]"
-#: A part of an array; whole along the axes that are not named.
+#: A part of an array, whole along the axes not given.
 Part = tuple[slice, ...] | slice | EllipsisType
-#: Storage options, by name; of what type each is, only the client knows.
+#: Storage options, by name; their types depend on the client.
 Options = Mapping[str, Any]
 Path = str | os.PathLike[str]
-#: What can be written to: where it is, or an opened store.
 Writable = Path | Store
 
 _OBJECT_STORES = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
-#: Longer texts of clients are shortened.
-_MOST = 400
+#: The longest text of a client in an error.
+_MOST_TEXT = 400
 
 Value = TypeVar("Value")
 
 
 class StoredArray(Protocol):
-    """An array of a Zarr store, of either format, read through a checked store; its properties are those of zarr's arrays.
+    """A Zarr array of either format, read through a checked store; its properties are those of zarr's arrays.
 
-    ``chunks`` and ``shards`` exist only if all are of one size, ``path`` is that in the store, and ``dtype`` the stored one.
+    ``chunks`` and ``shards`` exist only if they are regular, and ``dtype`` is the stored one.
     """
 
     @property
@@ -80,28 +76,28 @@ class StoredArray(Protocol):
     def store(self) -> Store: ...  # noqa: D102
     @property
     def store_path(self) -> Any: ...  # noqa: D102
-    def __getitem__(self, where: Part, /) -> object: ...
+    def __getitem__(self, part: Part, /) -> object: ...
 
 
 class WritableArray(StoredArray, Protocol):
     """An array that is being written."""
 
-    def __setitem__(self, where: Part, values: Array, /) -> None: ...
+    def __setitem__(self, part: Part, values: Array, /) -> None: ...
     def resize(self, shape: tuple[int, ...]) -> None: ...  # noqa: D102
 
 
 def wait(coroutine: Coroutine[Any, Any, Value], timeout: float | None = None) -> Value:
-    """Return what a coroutine gives, run on zarr's own event loop."""
+    """Run a coroutine on zarr's event loop and return its result."""
     return sync(coroutine, timeout=timeout)
 
 
 def begin(coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
-    """Run a coroutine on zarr's own event loop, and return what it will give; to cancel that ends it."""
+    """Start a coroutine on zarr's event loop and return its future."""
     return asyncio.run_coroutine_threadsafe(coroutine, _get_loop())
 
 
 async def get(store: Store, key: str) -> Buffer | None:
-    """Return the buffer of a key, of a store that may not be open yet, or None if there is none."""
+    """Return the buffer of a key, or None; open the store first if necessary."""
     await store._ensure_open()
     return await store.get(key, default_buffer_prototype())
 
@@ -112,18 +108,18 @@ async def put(store: Store, key: str, data: bytes) -> None:
 
 
 def read_key(store: Store, key: str) -> bytes | None:
-    """Return the bytes of a key, or None if there is none."""
-    found = wait(get(store, key))
-    return None if found is None else bytes(found.to_bytes())
+    """Return the bytes of a key, or None."""
+    buffer = wait(get(store, key))
+    return None if buffer is None else bytes(buffer.to_bytes())
 
 
 def write_key(store: Store, key: str, data: bytes) -> None:
-    """Write a key, and wait for it."""
+    """Write a key and wait until it is written."""
     wait(put(store, key, data))
 
 
 def remove_key(store: Store, key: str) -> None:
-    """Remove a key, where it is there."""
+    """Remove a key if it exists."""
     wait(store.delete(key))
 
 
@@ -133,22 +129,17 @@ def metadata_bytes(array: StoredArray) -> bytes:
 
 
 def is_uneven(array: Any) -> bool:
-    """Return whether an array's chunks are of several sizes; takes no time, however many there are."""
+    """Return whether an array's chunk grid allows several sizes along an axis."""
     return hasattr(getattr(array.metadata, "chunk_grid", None), "chunk_shapes")
 
 
-def uneven_sizes(array: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Return the sizes of the chunks along each axis, clipped at the array's edge, where they are not alike; else None.
-
-    Only newer versions of zarr have such arrays.
-    """
-    if not is_uneven(array):
-        return None
+def chunk_sizes(array: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the sizes of uneven chunks along each axis, clipped at the array's edge."""
     return tuple(tuple(map(int, sizes)) for sizes in array.write_chunk_sizes)
 
 
 def zip_entries(store: ZipStore) -> list[zipfile.ZipInfo]:
-    """Return what a zip store holds, also one of an open file, which newer versions of zarr take and which has no path."""
+    """Return the entries of a zip store; newer versions of zarr also accept an open file, which has no path."""
     if store.path is None:
         wait(store._ensure_open())
         return store._zf.infolist()
@@ -157,7 +148,7 @@ def zip_entries(store: ZipStore) -> list[zipfile.ZipInfo]:
 
 
 def inside(store: object) -> Store | None:
-    """Return the store inside a wrapper; None for one that is none."""
+    """Return the store inside a wrapper, or None if it is not a wrapper."""
     return store._store if isinstance(store, WrapperStore) else None
 
 
@@ -169,7 +160,7 @@ def bare_store(store: Store) -> Store:
 
 
 def byte_bounds(byte_range: ByteRequest, length: int) -> slice:
-    """Return the part of a value that a request for bytes means."""
+    """Return the slice of a value of some length that a byte range selects."""
     if isinstance(byte_range, RangeByteRequest):
         return slice(byte_range.start, byte_range.end)
     if isinstance(byte_range, OffsetByteRequest):
@@ -181,14 +172,14 @@ def _path(store: FsspecStore, key: str) -> str:
     return f"{store.path.rstrip('/')}/{key}"
 
 
-async def find(store: FsspecStore, prefix: str) -> dict[str, Any]:
-    """Return the files below a prefix of a store, by their path in the file system, with what it knows of each."""
-    found: dict[str, Any] = await store.fs._find(_path(store, prefix), detail=True)
-    return found
+async def find_files(store: FsspecStore, prefix: str) -> dict[str, Any]:
+    """Return the details of each file below a prefix of a store, by its path in the file system."""
+    files: dict[str, Any] = await store.fs._find(_path(store, prefix), detail=True)
+    return files
 
 
 async def list_bucket(store: FsspecStore) -> None:
-    """List the bucket of a store, to learn whether it is there."""
+    """List the bucket of a store; fails if it does not exist."""
     await store.fs._ls(store.path.split("/")[0])
 
 
@@ -198,7 +189,7 @@ async def copy(store: FsspecStore, old: str, new: str) -> None:
 
 
 async def create(store: FsspecStore, key: str, data: bytes) -> bool:
-    """Create a key on condition that it is not there; return False where the file system knows no conditions."""
+    """Create a key unless it exists; return False if the file system does not support the condition."""
     try:
         with contextlib.suppress(FileExistsError):
             await store.fs._pipe_file(_path(store, key), data, mode="create")
@@ -208,14 +199,7 @@ async def create(store: FsspecStore, key: str, data: bytes) -> bool:
 
 
 def shown(place: object) -> str:
-    """Return a path, a URL or a Zarr store as it may be shown.
-
-    Examples
-    --------
-    >>> shown("https://me:secret@example.org/scores.zarr?sig=abc")
-    'https://***@example.org/scores.zarr'
-
-    """
+    """Return a path, a URL or the location of a Zarr store without credentials."""
     if isinstance(place, StorePath):
         return f"{shown(place.store)}/{place.path}".rstrip("/")
     if isinstance(place, (FsspecStore, ObjectStore)):
@@ -224,7 +208,7 @@ def shown(place: object) -> str:
 
 
 def address_of(store: Store) -> str:
-    """Return where a store is, as its client knows it: with credentials, if there are any in its URL."""
+    """Return the address of a store as its client has it, including credentials in its URL."""
     if isinstance(store, FsspecStore) and "://" not in store.path:
         kind = store.fs.protocol if isinstance(store.fs.protocol, str) else store.fs.protocol[0]
         return f"{kind}://{store.path if kind == 'file' else store.path.lstrip('/')}"
@@ -232,36 +216,38 @@ def address_of(store: Store) -> str:
         return str(store.path)
     client: Any = getattr(store, "store", None)
     kind = _OBJECT_STORES.get(type(client).__name__, "")
-    if isinstance(store, ObjectStore) and kind:  # not as obstore shows it, which may fail
+    if isinstance(store, ObjectStore) and kind:  # its own text may fail
         bucket = client.config.get("bucket") or client.config.get("container_name")
         return f"{kind}://{bucket}/{client.prefix or ''}"
     return str(getattr(client, "url", None) or store)
 
 
-def secrets_of(*given: object) -> tuple[str, ...]:
-    """Return what must not be shown of locations, options and Zarr stores."""
-    return credentials.secrets_of(*(_options_of(one) if isinstance(one, (Store, StorePath)) else one for one in given))
+def secrets_of(*places: object) -> tuple[str, ...]:
+    """Return the secrets in locations, options and Zarr stores."""
+    return credentials.secrets_of(
+        *(_options_of(place) if isinstance(place, (Store, StorePath)) else place for place in places)
+    )
 
 
 def _options_of(store: Store | StorePath) -> list[object]:
-    """Return what an opened store was told of where it is and how to reach it."""
+    """Return the locations and options that an opened store was created with."""
     store = bare_store(store.store if isinstance(store, StorePath) else store)
-    client = getattr(store, "store", None)  # of obstore
-    found = [getattr(client, name, None) for name in ("url", "config", "client_options")]
+    client = getattr(store, "store", None)  # obstore's
+    options = [getattr(client, name, None) for name in ("url", "config", "client_options")]
     files = getattr(store, "fs", None)
     while files is not None:
-        found += [getattr(files, "storage_options", None), getattr(store, "path", None)]
+        options += [getattr(files, "storage_options", None), getattr(store, "path", None)]
         files = getattr(files, "sync_fs", None) or getattr(files, "fs", None)
-    return found
+    return options
 
 
-def scrubbed(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return an error text in one line without credentials: neither these nor those of the environment."""
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return an error text in one line, without the given secrets and those of the environment."""
     code = re.search(r"<Code>(.*?)</Code>(?:\s*<Message>(.*?)</Message>)?", text, re.DOTALL)
-    if code:  # what else S3 and Azure say may hold keys and signatures
+    if code:  # the rest of an answer of S3 or Azure may contain keys and signatures
         text = f"{code[1]}: {code[2]}" if code[2] else code[1]
     text = " ".join(hide_pairs(hide(text, {*secrets, *environment_secrets()})).split())
-    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
 
 
 _NETWORK = "Check the endpoint and the network."
@@ -269,10 +255,10 @@ _KNOWN = {
     ("No space left", "os error 28", "quota exceeded", "QuotaExceeded", "File too large"): "Make room, or choose another place.",
     ("169.254.169.254", "NoCredentials", "locate credentials"): "No credentials were found: set them in the environment, "
     "pass them as storage options, or anon=True.",
-    ("[Errno 13]", "Permission denied (os error 13)"): "Check the permissions of the place.",
+    ("[Errno 13]", "Permission denied (os error 13)"): "Check the permissions.",
     ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "401", "Forbidden", "Unauthor",
      "AuthenticationFailed", "Authorization", "PermissionDenied", "PermissionError", "NoAuthenticationInformation", "Access Key"):
-    "Check the credentials, and that they may do this.",
+    "Check the credentials and their permissions.",
     ("NoSuchBucket", "bucket does not exist", "ContainerNotFound", "NoSuchContainer"): "Check the bucket's name.",
     ("sending request", "onnect", "resolve", "dns", "imeout"): _NETWORK,
     ("unexpected keyword", "got an unexpected"): "Check the names of the storage options.",
@@ -280,15 +266,15 @@ _KNOWN = {
 
 
 def advice(text: str, otherwise: str) -> str:
-    """Return what to do about an error of a store's client."""
-    for signs, what in _KNOWN.items():
-        # A number only as a whole one, not among the digits of a time.
+    """Return the advice for an error text of a store's client."""
+    for signs, todo in _KNOWN.items():
+        # A number must stand alone, not be part of a time.
         if any(sign in text and (not sign.isdigit() or re.search(rf"(?<![\d.]){sign}(?!\d)", text)) for sign in signs):
-            return what
+            return todo
     return otherwise
 
 
-#: What no second try mends: wrong calls, and what is not there or not allowed.
+#: Errors that a second attempt cannot solve: wrong calls, missing files and missing permissions.
 _LASTING = (
     TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError, AssertionError, MemoryError,
     FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError,
@@ -296,22 +282,15 @@ _LASTING = (
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether an error of a store's client may be gone when it is asked again.
-
-    Examples
-    --------
-    >>> may_pass(ConnectionResetError("reset by peer")), may_pass(OSError("403 Forbidden"))
-    (True, False)
-
-    """
-    known = advice(f"{type(error).__name__}: {error}", _NETWORK)
-    return not isinstance(error, _LASTING) and known == _NETWORK
+    """Return whether an error of a store's client may be temporary."""
+    todo = advice(f"{type(error).__name__}: {error}", _NETWORK)
+    return not isinstance(error, _LASTING) and todo == _NETWORK
 
 
 def refuse_forked(store: Store) -> None:
-    """Refuse a store whose client works on threads that stayed in the parent of this forked process: it would wait forever.
+    """Refuse a store whose client's threads stayed in the parent of this forked process: it would wait forever.
 
-    obstore's threads are those of the process; those of fsspec belong to one file system, and a new one has its own.
+    obstore's threads belong to the process, those of fsspec to a file system: a new one has its own.
     """
     inner = bare_store(store)
     is_stale = isinstance(inner, ObjectStore) and was_forked_with("obstore")
@@ -319,31 +298,31 @@ def refuse_forked(store: Store) -> None:
         is_stale = getattr(inner.fs, "_pid", os.getpid()) != os.getpid()
     if is_stale:
         raise StoreError(
-            f"{shown(inner)} cannot be used in this process: it was forked after its parent had used the client of this "
-            f"store, whose threads do not survive a fork. Instead of forking, {FORK_CURE}."
+            f"{shown(inner)} cannot be used in this process: its client's threads did not survive the fork of the process. "
+            f"Instead of forking, {FORK_CURE}."
         )
 
 
 def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
-    """Return an error's class and text in one line, without credentials; the class alone where these cannot be told apart."""
+    """Return an error's class and text in one line without credentials; the class alone if a secret cannot be removed."""
     name, secrets = type(error).__name__, tuple(secrets)
-    text = scrubbed(str(error).split("Debug source:")[0], secrets).rstrip(".")
+    text = scrub(str(error).split("Debug source:")[0], secrets).rstrip(".")
     return name if has_short(text, secrets) else f"{name}: {text}"
 
 
 def explain(error: BaseException, secrets: Iterable[str], otherwise: str) -> str:
-    """Return an error's class and text without credentials, followed by what to do about it."""
+    """Return an error's class and text without credentials, followed by advice."""
     why = cause(error, secrets)
     return f"{why}. {advice(why, otherwise)}"
 
 
 @contextmanager
-def writing(location: str, *given: object) -> Iterator[None]:
-    """Turn what fails while writing into a WriteError; ``given`` are the path and options, which may hold credentials."""
+def writing(location: str, *places: object) -> Iterator[None]:
+    """Turn errors while writing into a WriteError; ``places`` are the path and options, whose secrets are removed."""
     try:
         yield
     except AvgkError:
         raise
     except Exception as error:
-        why = explain(error, secrets_of(*given), "Check the place and its permissions.")
+        why = explain(error, secrets_of(*places), "Check the location and its permissions.")
         refuse(WriteError(f"could not write {location}: {why}"))

@@ -1,7 +1,7 @@
-"""Locations: a path or URL becomes a Zarr store, through obstore or fsspec; a file of scores becomes one made up of its rows.
+"""Locations: a path or URL becomes a Zarr store, through obstore or fsspec; a file of scores becomes a store of its rows.
 
-obstore gets the usual names of storage options, timeouts and retries. A file goes the way of every store: bands, labels,
-checkpoints and lazy Datasets know nothing of it.
+The usual names of storage options are translated for obstore. As a file becomes a store, bands, labels, checkpoints and lazy
+Datasets need no code for files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
 from ...files.rows import SUFFIXES, AnyRows, check_plain, file_advice, is_pickle, path_advice
 from .addresses import Options, advice, byte_bounds, cause, explain, refuse_forked, secrets_of, shown, zip_entries
 
-#: The extra that serves each protocol.
+#: The extra to install for each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
           "https": "http", "http": "http"}  # fmt: skip
 
-# fsspec's names and the cloud's own, as obstore calls them.
+# The names in obstore of fsspec's and the clouds' options.
 S3_NAMES = {
     "key": "access_key_id", "access_key_id": "access_key_id", "aws_access_key_id": "access_key_id",
     "secret": "secret_access_key", "secret_access_key": "secret_access_key",
@@ -62,7 +62,7 @@ _CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "Blob
 
 _FLAGS = ("skip_signature", "request_payer", "virtual_hosted_style_request")
 
-#: A dead endpoint is given up after this long; a server that says "slow down" is asked again meanwhile.
+#: A dead endpoint fails after the timeout; a server that answers "slow down" is asked again until then.
 _RETRIES = {
     "max_retries": 12,
     "retry_timeout": timedelta(seconds=60),
@@ -71,7 +71,7 @@ _RETRIES = {
 
 
 def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> Store | None:
-    """Return the store behind an object-store URL through obstore; None if fsspec must serve it."""
+    """Open the store at a URL with obstore, or return None if fsspec must open it."""
     config = _translate(url.split("://")[0], options)
     if find_spec("obstore") is None or config is None:
         if required:
@@ -81,7 +81,8 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
     import obstore.store
 
     client: dict[str, object] = {"connect_timeout": timedelta(seconds=4), "timeout": timedelta(seconds=30)}
-    endpoint = str(config.get("endpoint", _environment_endpoint(url)))
+    environment = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    endpoint = str(config.get("endpoint", environment if url.startswith("s3") else ""))
     if endpoint.startswith("http://") or url.startswith("http://"):
         client["allow_http"] = True
     settings: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
@@ -91,17 +92,17 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
         address, login = _split_login(url.replace("s3a://", "s3://", 1).replace("gcs://", "gs://", 1))
         if login:
             client["default_headers"] = {"authorization": login}
-        # A web server stays one, though its name may look like a cloud's.
+        # obstore would take some web servers for clouds, by their names.
         of_url = obstore.store.HTTPStore.from_url if url.startswith("http") else obstore.store.from_url
         store = of_url(address, **settings)
-    except Exception as error:  # obstore's own exception classes, and those of URLs that are none
+    except Exception as error:  # obstore's exceptions, and those about invalid URLs
         why = explain(error, secrets_of(url, options), "Check the options.")
         refuse(StoreError(f"could not open {shown(url)}: {why}"))
     return ObjectStore(store, read_only=not write)
 
 
 def _split_login(url: str) -> tuple[str, str]:
-    """Return the URL of a web server without user and password, and the header with these, which obstore does not send."""
+    """Return the URL of a web server without its login, and the header that sends it, which obstore does not add."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if not at or not url.startswith("http"):
@@ -112,7 +113,7 @@ def _split_login(url: str) -> tuple[str, str]:
 
 
 def _translate(scheme: str, options: Options) -> Options | None:
-    """Return the options in obstore's names; None if one has no counterpart, or credentials are in files."""
+    """Return the options under obstore's names, or None if one has no counterpart or credentials are in files."""
     options = {**options}
     if scheme in ("s3", "s3a"):
         names = S3_NAMES
@@ -130,26 +131,20 @@ def _translate(scheme: str, options: Options) -> Options | None:
         options = {_CONNECTION[name]: value for name, value in pairs.items() if name in _CONNECTION} | options
     if not set(options) <= set(names):
         return None
-    found = {names[name]: value for name, value in options.items() if value not in (None, "")}
-    return {name: is_true(value) if name in _FLAGS else value for name, value in found.items()}
+    config = {names[name]: value for name, value in options.items() if value not in (None, "")}
+    return {name: is_true(value) if name in _FLAGS else value for name, value in config.items()}
 
 
 def is_true(value: object) -> bool:
-    """Whether an option is on, as a truth value or in a word."""
+    """Whether an option is on, as a boolean or a word."""
     return value if isinstance(value, bool) else str(value).lower() in ("1", "true", "yes", "on")
 
 
 def _has_s3_credentials(options: Options) -> bool:
-    """Whether obstore finds credentials: it looks at options, the environment and the host, not at ~/.aws files."""
-    given = "key", "access_key_id", "aws_access_key_id"
+    """Whether obstore finds credentials: in options, the environment or the host, but not in ~/.aws files."""
+    names = "key", "access_key_id", "aws_access_key_id"
     in_files = os.path.exists(os.path.expanduser(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")))
-    return any(name in options for name in given) or "AWS_ACCESS_KEY_ID" in os.environ or not in_files
-
-
-def _environment_endpoint(url: str) -> str:
-    if not url.startswith("s3"):
-        return ""
-    return os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    return any(name in options for name in names) or "AWS_ACCESS_KEY_ID" in os.environ or not in_files
 
 
 _S3FS_NAMES = {
@@ -160,11 +155,10 @@ _METADATA = ("zarr.json", ".zgroup", ".zarray")
 
 
 def locate(path: object, options: Options | None = None, *, write: bool = False) -> Store:
-    """Return the Zarr store at a path or URL; nothing is read yet.
+    """Return the Zarr store at a path or URL without reading it.
 
-    ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` go through obstore where it is
-    installed and knows all the options, everything else through fsspec. The option ``client``
-    (``"obstore"`` or ``"fsspec"``) chooses between them.
+    obstore opens ``s3://``, ``gs://``, ``az://``, ``abfs://`` and ``https://`` if it is installed and knows all the options,
+    fsspec everything else. The option ``client`` (``"obstore"`` or ``"fsspec"``) chooses between them.
     """
     url = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(url, str) or "\0" in url:
@@ -175,7 +169,9 @@ def locate(path: object, options: Options | None = None, *, write: bool = False)
     options = dict(options or {})
     client = options.pop("client", None)
     if client not in (None, "obstore", "fsspec"):
-        raise OptionError(f"client must be 'obstore' or 'fsspec'; got {client!r}. Leave it out for what fits.")
+        raise OptionError(
+            f"client must be 'obstore' or 'fsspec'; got {client!r}. Leave it out to choose automatically."
+        )
     if not scheme:
         return _local(url, write)
     for name in ("endpoint", "endpoint_url"):
@@ -190,19 +186,15 @@ def locate(path: object, options: Options | None = None, *, write: bool = False)
 
 
 def _check_endpoint(name: str, address: str) -> None:
-    """Refuse an endpoint that is not the address of a server: a client may fail on it in any way."""
-    if "://" not in address:
-        raise OptionError(
-            f"{name} must begin with http:// or https://; got {shown_address(address)!r}. Put it in front."
-        )
+    """Refuse an endpoint that is not the address of a server, on which clients fail in various ways."""
     try:
-        is_address = bool(urlsplit(address).hostname) and urlsplit(address).port != 0
+        parts = urlsplit(address)
+        is_address = "://" in address and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
     if not is_address:
-        refuse(
-            OptionError(f"{name} must be http://HOST:PORT or https://HOST; got {shown_address(address)!r}. Correct it.")
-        )
+        address = shown_address(address)
+        refuse(OptionError(f"{name} must be http://HOST:PORT or https://HOST; got {address!r}. Correct it."))
 
 
 def _local(path: str, write: bool) -> Store:
@@ -211,10 +203,9 @@ def _local(path: str, write: bool) -> Store:
     if write:
         if path.endswith(".zip"):
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
-        return LocalStore(os.path.abspath(path))  # workers may have another working folder
+        return LocalStore(os.path.abspath(path))  # workers may have another working directory
     if not os.path.exists(path):
-        todo = _left(path) or path_advice(path)
-        raise StoreError(f"store must exist; got {shown(path)!r}, and nothing is there. {todo}")
+        raise StoreError(f"no such store or file: {shown(path)!r}. {_find_replaced(path) or path_advice(path)}")
     check_plain(path)
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not (path.endswith(".npz") or is_pickle(path)):
         return ZipStore(path, mode="r")
@@ -224,7 +215,7 @@ def _local(path: str, write: bool) -> Store:
 
 
 def staging_paths(target: pathlib.Path) -> list[pathlib.Path]:
-    """Return the folders next to a target in which runs make ready what they write: ``.NAME-avgk-xxxxxxxx``."""
+    """Return the folders next to a target in which runs prepare their output: ``.NAME-avgk-xxxxxxxx``."""
     name = re.compile(rf"\.{re.escape(target.name)}-avgk-[0-9a-f]{{8}}")
     try:
         return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
@@ -232,13 +223,11 @@ def staging_paths(target: pathlib.Path) -> list[pathlib.Path]:
         return []
 
 
-def _left(path: str) -> str:
-    """Return where a store is that a run was about to replace when it was killed; empty if there is none."""
+def _find_replaced(path: str) -> str:
+    """Return a hint about a store that a killed run was replacing; empty if there is none."""
     for folder in staging_paths(pathlib.Path(path).resolve()):
         if (folder / "owner").is_file() and (folder / "old").is_dir():
-            return (
-                f"A run that was to replace it was killed: the next one that writes there puts back {folder / 'old'}."
-            )
+            return f"A run that was replacing it was killed: the next run that writes there restores {folder / 'old'}."
     return ""
 
 
@@ -247,20 +236,20 @@ def _through_fsspec(url: str, scheme: str, options: Options, write: bool) -> Sto
         options = _for_s3fs(options)
     try:
         return FsspecStore.from_url(url, storage_options={**options}, read_only=not write)
-    except Exception as error:  # also of a client that connects at once
+    except Exception as error:  # some clients connect at once
         why = cause(error, secrets_of(url, options))
         if isinstance(error, ImportError):
-            wanted = f"avgk_dask[{CLOUDS[scheme]}]" if scheme in CLOUDS else "the fsspec file system of this protocol"
+            package = f"avgk_dask[{CLOUDS[scheme]}]" if scheme in CLOUDS else "the fsspec file system of this protocol"
             why = why.partition(": ")[2]
-            refuse(StoreError(f"{shown(url)} needs a client that is not installed ({why}). Install {wanted}."))
+            refuse(StoreError(f"{shown(url)} needs a client that is not installed ({why}). Install {package}."))
         if isinstance(error, (ValueError, TypeError)):
             refuse(StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."))
         refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the URL and the options.')}"))
 
 
-def _for_s3fs(given: Options) -> Options:
-    """Return s3fs options: no HEAD before each GET, and no long wait for an endpoint that is dead."""
-    options = {**given}
+def _for_s3fs(options: Options) -> Options:
+    """Return options for s3fs that avoid a HEAD before each GET and a long wait for a dead endpoint."""
+    options = {**options}
     client = {**options.pop("client_kwargs", {})}
     config = {
         "connect_timeout": 4,
@@ -268,20 +257,20 @@ def _for_s3fs(given: Options) -> Options:
         "retries": {"max_attempts": 4},
         **options.pop("config_kwargs", {}),
     }
-    made: dict[str, object] = {"max_concurrency": 1, "config_kwargs": config}
+    translated: dict[str, object] = {"max_concurrency": 1, "config_kwargs": config}
     for name, value in options.items():
-        known = S3_NAMES.get(name)
-        if known == "region":
+        option = S3_NAMES.get(name)
+        if option == "region":
             client["region_name"] = value
-        elif known in _S3FS_NAMES:
-            made[_S3FS_NAMES[known]] = is_true(value) if known in ("skip_signature", "request_payer") else value
+        elif option in _S3FS_NAMES:
+            translated[_S3FS_NAMES[option]] = is_true(value) if option in _FLAGS else value
         else:
-            made[name] = value
-    return {**made, "client_kwargs": client}
+            translated[name] = value
+    return {**translated, "client_kwargs": client}
 
 
 def inner_root(store: Store) -> str:
-    """Return the folder inside a zip file that is the root of the Zarr hierarchy (zipping a folder nests it)."""
+    """Return the folder of a zip file that holds the root of the Zarr hierarchy, as zipping a folder nests it."""
     if not isinstance(store, ZipStore):
         return ""
     names = [entry.filename for entry in zip_entries(store)]
@@ -292,19 +281,19 @@ def inner_root(store: Store) -> str:
     first = sorted(root for root in roots if root.count("/") == least)
     if len(first) > 1:
         raise StoreError(
-            f"a zip file must hold one Zarr store; got {store.path} with {', '.join(first[:3])} side by side and no root. "
+            f"a zip file must hold one Zarr store; got {store.path} with {', '.join(first[:3])} and no common root. "
             "Zip the whole folder of the store."
         )
     return first[0] if first else ""
 
 
-#: More class names than this are not taken along.
+#: The largest number of class names that are stored.
 MOST_NAMES = 200_000
 _DIMENSIONS = ("sample", "class")
 
 
 class FileStore(Store):
-    """The arrays ``scores``, and ``labels`` where there are any, of a file. It cannot be written, or listed."""
+    """A read-only store of the arrays ``scores`` and, if the file has labels, ``labels``; it cannot be listed."""
 
     supports_writes = supports_deletes = supports_listing = False
 
@@ -314,8 +303,8 @@ class FileStore(Store):
         self.rows = {"scores": file.scores} | ({} if file.labels is None else {"labels": file.labels})
 
     @classmethod
-    def at(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
-        """Open the file at a path; None if that is no file of scores, but may be a store."""
+    def from_path(cls, path: object, scores: str | None, labels: str | None, own_labels: bool) -> FileStore | None:
+        """Open the file at a path, or return None if it is not a file of scores."""
         if not is_matrix_file(path):
             return None
         name = str(os.fspath(path))  # type: ignore[call-overload]
@@ -323,12 +312,12 @@ class FileStore(Store):
         if labels is None and not own_labels:
             file = replace(file, labels=None)
         elif labels is not None and file.labels is None:
-            raise StoreError(f"{name} must hold labels to be named; got {labels!r}. Check the name.")
+            raise StoreError(f"{name} has no labels {labels!r}. Check the name.")
         return cls(file, name)
 
     @property
     def format(self) -> str:
-        """How the file's name ends, or that of the files in a folder."""
+        """The suffix of the file, or of the files in a folder."""
         names = [mark.path.lower() for mark in self.file.marks]
         return next((end.lstrip(".") for end in SUFFIXES[::-1] for name in names if name.endswith(end)), "file")
 
@@ -347,7 +336,7 @@ class FileStore(Store):
         return self.location
 
     def with_read_only(self, read_only: bool = False) -> FileStore:
-        """Return the store: it is read-only."""
+        """Return the store itself, which is read-only."""
         return self
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -358,21 +347,21 @@ class FileStore(Store):
         return prototype.buffer.from_bytes(data if byte_range is None else data[byte_bounds(byte_range, len(data))])
 
     def _value(self, key: str) -> bytes | None:
-        """Return what is at a key: metadata, or the rows of a chunk."""
+        """Return the value of a key: metadata, or the rows of a chunk."""
         if key == "zarr.json":
             names = self.file.class_names
-            known = {"class_names": names} if names and len(names) <= MOST_NAMES else {}
-            return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": known}).encode()
+            attributes = {"class_names": names} if names and len(names) <= MOST_NAMES else {}
+            return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
         name, _, rest = key.partition("/")
         if name not in self.rows:
             return None
         return json.dumps(_array_document(self.rows[name])).encode() if rest == "zarr.json" else self._chunk(name, rest)
 
     def _chunk(self, name: str, key: str) -> bytes | None:
-        """Return the rows of a chunk, such as c/3/0; as Zarr has it, the last one is as long as the others."""
+        """Return the rows of a chunk, such as c/3/0; in Zarr, the last chunk is as long as the others."""
         rows = self.rows[name]
-        found = re.fullmatch(r"c/(\d+)" + "/0" * (len(rows.shape) - 1), key)
-        first = int(found[1]) * rows.part_rows if found else rows.shape[0]
+        match = re.fullmatch(r"c/(\d+)" + "/0" * (len(rows.shape) - 1), key)
+        first = int(match[1]) * rows.part_rows if match else rows.shape[0]
         last = min(first + rows.part_rows, rows.shape[0])
         if first >= last:
             return None
@@ -387,28 +376,28 @@ class FileStore(Store):
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is something at a key."""
+        """Return whether a key exists."""
         return self._value(key) is not None
 
     async def set(self, key: str, value: object = None) -> None:
-        """Refuse to write, or to delete."""
-        raise StoreError(f"{self.location} must not be written; it is a file of scores. Write a store.")
+        """Refuse to write or delete."""
+        raise StoreError(f"{self.location} is a file of scores and read-only. Write a store.")
 
     delete = set
 
     async def list(self) -> AsyncIterator[str]:
-        """Return the keys of metadata."""
+        """Yield the keys of metadata."""
         for key in ("zarr.json", *(f"{name}/zarr.json" for name in self.rows)):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Return the keys of metadata that begin so."""
+        """Yield the keys of metadata with a prefix."""
         async for key in self.list():
             if key.startswith(prefix):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Return the names in a folder."""
+        """Yield the names in a folder."""
         for name in ("zarr.json", *(() if prefix.strip("/") else self.rows)):
             yield name
 
