@@ -1,4 +1,4 @@
-"""Budgets: any real ``k`` in (0, C], held as an exact fraction."""
+"""Budgets: any real ``k`` in (0, C], as an exact fraction."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ DEFAULT_BUDGETS = range(1, 11)
 #: Integer budgets that a report can look up.
 MOST_IN_CURVE = 100
 
-#: Digits before or after the point past which a number is not a budget, but would take for ever as a fraction.
+#: Digits before or after the point beyond which a number is not a budget, and would take forever as a fraction.
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
-#: Scores that a window of ranks holds at most: enough to know a share of labels well, few enough to be held for many
-#: budgets.
+#: The most scores in a window of ranks: enough to estimate a share of labels, few enough to hold for many budgets.
 _WIDEST_WINDOW = 1 << 14
 
 
@@ -60,7 +59,7 @@ def parse_budget(k: Any) -> Fraction:
 
 
 def as_float(n_labels: int, n_samples: int) -> float:
-    """Return the least float that stands for B labels of N samples: the decimal printed for it is not below B / N.
+    """Return the least float for B labels of N samples: the decimal printed for it is not below B / N.
 
     Examples
     --------
@@ -73,24 +72,17 @@ def as_float(n_labels: int, n_samples: int) -> float:
 
 
 def whole_budgets(most: int) -> tuple[Fraction, ...]:
-    """Return the integer budgets from 1 up to ``most``.
-
-    Examples
-    --------
-    >>> whole_budgets(2), whole_budgets(0)
-    ((Fraction(1, 1), Fraction(2, 1)), ())
-
-    """
+    """Return the integer budgets from 1 up to ``most``."""
     return tuple(Fraction(k) for k in range(1, most + 1))
 
 
 def is_scalar(k: Any) -> bool:
-    """Whether ``k`` stands for one budget rather than a sequence of them."""
+    """Return whether ``k`` is one budget rather than a sequence."""
     return isinstance(k, (str, bytes)) or not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0
 
 
 def parse_one(k: Any, n_classes: int) -> Fraction:
-    """Return one budget; refuse several."""
+    """Return the only budget; refuse several."""
     budgets = parse_budgets(k, n_classes)
     if len(budgets) != 1:
         raise BudgetError(f"k must be one budget; got {len(budgets)}. Call it once for each.")
@@ -131,26 +123,19 @@ def count_labels(budget: Fraction, n_samples: int) -> int:
 
 
 def count_labels_of_each(budget: Fraction, n_samples: Ints) -> Ints:
-    """Return B = floor(N * k) for each of several N.
-
-    Examples
-    --------
-    >>> count_labels_of_each(Fraction(3, 2), np.array([1, 4, 1])).tolist()
-    [1, 6, 1]
-
-    """
+    """Return B = floor(N * k) for each of several N."""
     different, which = np.unique(n_samples, return_inverse=True)
     counts = [n * budget.numerator // budget.denominator for n in different.tolist()]
     return np.array(counts, np.int64)[which]
 
 
 def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
-    """Return B' = floor((n + 1) k - C), the labels of n calibration samples with which a new one has k expected.
+    """Return B' = floor((n + 1) k - C): with B' labels on n calibration samples, a new sample has at most k expected.
 
     Raises
     ------
     BudgetError
-        Where that is negative: the new sample alone might take more.
+        If that is negative: the new sample alone might have more.
 
     """
     count = math.floor((n_samples + 1) * budget - n_classes)
@@ -163,9 +148,9 @@ def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
 
 
 def window_start(count: int) -> int:
-    """Return the lower end of the window of ranks up to B in which the share of labels is looked at.
+    """Return the lower end of the window of ranks up to B in which the share of labels is estimated.
 
-    B less the least w with w**3 >= B**2, or less 16,384 where that is more.
+    It is B - w, with the least w for which w**3 >= B**2, but at most 16,384.
 
     Examples
     --------
@@ -182,7 +167,7 @@ def window_start(count: int) -> int:
 
 
 def largest_integer(budgets: Sequence[Fraction]) -> int:
-    """Return the largest integer budget, 0 where there is none (top-k needs integers)."""
+    """Return the largest integer budget, or 0 (top-k needs integers)."""
     return max((int(b) for b in budgets if b.denominator == 1), default=0)
 
 

@@ -96,8 +96,8 @@ def test_workers__that_are_killed_change_no_bit(store, after_task):
     with cluster(settings={"distributed.scheduler.allowed-failures": 20}) as (made, _):
         for n in (5, 25, 45):
             after_task(n, lambda: os.kill(random.choice(pids(made)), signal.SIGKILL))
-        found = avgk.evaluate(store, k=[1, 2.5], straddle=False)
-    assert found.identical(avgk.evaluate(store, k=[1, 2.5], straddle=False))
+        actual = avgk.evaluate(store, k=[1, 2.5], straddle=False)
+    assert actual.identical(avgk.evaluate(store, k=[1, 2.5], straddle=False))
 
 
 @pytest.mark.slow
@@ -182,10 +182,10 @@ def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
     looks, diagnose_stall = [], watching.diagnose_stall
 
     def look(*arguments):
-        found = diagnose_stall(*arguments)
-        looks.append(found)
+        actual = diagnose_stall(*arguments)
+        looks.append(actual)
         distributed.Queue("go").put(1)
-        return found
+        return actual
 
     monkeypatch.setattr(watching, "diagnose_stall", look)
     avgk.threshold(np.ones((6, 3)), 1)  # compiled
@@ -355,9 +355,9 @@ def test_tasks__whose_workers_were_killed_by_others_are_tried_again(store, tmp_p
 
     alone = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
     with cluster(settings=alone):
-        found = read(as_source(store), failing_at(7, die))
+        actual = read(as_source(store), failing_at(7, die))
     assert os.path.getsize(mark) == 4
-    assert found.digest() == read(as_source(store), failing_at(-1, die)).digest()
+    assert actual.to_parts() == read(as_source(store), failing_at(-1, die)).to_parts()
 
 
 def events(*deaths):
@@ -373,8 +373,8 @@ def n_tries(suspects, task, deaths, finished=()):
 
 
 def test_deaths__are_those_that_were_not_expected_with_tasks_and_memory():
-    found = deaths_of(events(("x", "tu"), ("y", "v")), [(0.0, {"worker": "y", "pid": 1, "rss": 2})])
-    assert found == [Death(frozenset("tu")), Death(frozenset("v"), by_memory=True)]
+    actual = deaths_of(events(("x", "tu"), ("y", "v")), [(0.0, {"worker": "y", "pid": 1, "rss": 2})])
+    assert actual == [Death(frozenset("tu")), Death(frozenset("v"), by_memory=True)]
 
 
 def test_suspects__a_task_that_alone_ends_its_workers_is_tried_twice():
@@ -445,6 +445,6 @@ def test_tasks__that_lose_their_workers_together_are_tried_again_more_often(stor
     settings = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
     with cluster(settings=settings) as (made, _):
         made.adapt(minimum=2, maximum=2)  # a worker that dies while it starts takes its nanny along
-        found = read(as_source(store), work)
+        actual = read(as_source(store), work)
     assert min(os.path.getsize(tmp_path / str(band)) for band in range(2)) >= 6
-    assert found.digest() == read(as_source(store), work).digest()
+    assert actual.to_parts() == read(as_source(store), work).to_parts()

@@ -72,9 +72,9 @@ def test_together__reads_a_pilot_alone_first(counted):
         both = Together((LabelRankSearch(source.dtype, source.shape[1]), thresholds))
         assert both.next_pass().name == "pilot"
         run = Run(source)
-        found = drive(both, run)
+        actual = drive(both, run)
     assert run.reads == 2
-    assert selections(found.searches[1]) == selections(drive(searches(source)[0], Run(source)))
+    assert selections(actual.searches[1]) == selections(drive(searches(source)[0], Run(source)))
 
 
 def test_passes__that_hold_whole_rows_are_refused_where_they_cannot_fit(counted):
@@ -112,7 +112,7 @@ def test_bands__read_first_and_later_merge_to_the_whole(counted, first):
     assert run.reads == 0  # none read all
     assert set(store.chunk_reads().values()) == {1}
     assert selections(search.advance(ScanTally.merge(states))) == selections(drive(search, Run(source)))
-    assert ScanTally.merge(states[::-1]).digest() == Run(source).read(whole).digest()
+    assert ScanTally.merge(states[::-1]).to_parts() == Run(source).read(whole).to_parts()
 
 
 def keys_of(source):
@@ -158,7 +158,7 @@ def test_progress__on_a_cluster_lets_go_of_what_is_merged(monkeypatch, capsys):
         dask.config.set({"avgk.task-bytes": 1, "avgk.fan-in": 4}),
         distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None),
     ):
-        found = avgk.evaluate(lazy, k=[1, 2], progress=True)
-    assert found.identical(avgk.evaluate(lazy, k=[1, 2]))
+        actual = avgk.evaluate(lazy, k=[1, 2], progress=True)
+    assert actual.identical(avgk.evaluate(lazy, k=[1, 2]))
     assert "avgk scan" in capsys.readouterr().err
     assert max(held) <= 3  # of 85 tasks

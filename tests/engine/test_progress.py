@@ -35,11 +35,11 @@ def store(tmp_path_factory):
 @pytest.fixture
 def stages(monkeypatch):
     """Give the stages so far: the name, how much of how much was done when the next one began, and the unit."""
-    found, begun = [], progress_module.Progress.begin
+    actual, begun = [], progress_module.Progress.begin
 
     def note(self):
         if self.stage:
-            found.append((self.stage, self.n_done, self.total, self.unit))
+            actual.append((self.stage, self.n_done, self.total, self.unit))
 
     def begin(self, stage, unit, total, is_wave=False):
         if not (is_wave and stage == self.stage):
@@ -50,7 +50,7 @@ def stages(monkeypatch):
     for kind in (progress_module.Progress, progress_module.Bar):
         original = kind.close
         monkeypatch.setattr(kind, "close", lambda self, original=original: (note(self), original(self)))
-    return found
+    return actual
 
 
 @pytest.mark.sample(2)
@@ -92,8 +92,8 @@ def test_stages__of_waves_share_the_bytes_of_the_store(stages, monkeypatch):
 
 def test_stages__that_a_checkpoint_has_kept_are_done(store, stages, tmp_path):
     with dask.config.set({**SMALL, "avgk.max-events": 2_000, "avgk.least-events": 1, "avgk.kept-bytes": 1}):
-        found = [avgk.threshold(store, [1, 5], checkpoint=tmp_path / "kept") for _ in range(2)]
-    assert found[0].drop_attrs().identical(found[1].drop_attrs())
+        actual = [avgk.threshold(store, [1, 5], checkpoint=tmp_path / "kept") for _ in range(2)]
+    assert actual[0].drop_attrs().identical(actual[1].drop_attrs())
     scans = [stage for stage in stages if stage[0] == "scan"]
     assert scans == 2 * [("scan", 240_000, 240_000, "B")]
 
@@ -120,21 +120,21 @@ def test_bar__of_stages_that_read_no_scores_counts_tasks(store, stages, capsys):
 @pytest.fixture
 def drawn(monkeypatch):
     """Give what the bars showed so far: the text that stands before a count, or alone."""
-    found, new_bar = [], progress_module.new_bar
+    actual, new_bar = [], progress_module.new_bar
 
     def watched(**options):
         bar = new_bar(**options)
         refresh = bar.refresh
-        found.extend(["", bar.desc])  # where one begins
-        monkeypatch.setattr(bar, "refresh", lambda *args, **more: (found.append(bar.desc), refresh(*args, **more)))
+        actual.extend(["", bar.desc])  # where one begins
+        monkeypatch.setattr(bar, "refresh", lambda *args, **more: (actual.append(bar.desc), refresh(*args, **more)))
         return bar
 
     monkeypatch.setattr(progress_module, "new_bar", watched)
-    return found
+    return actual
 
 
-def in_order(found):
-    return [name.strip(": ") for i, name in enumerate(found) if name and name not in found[i - 1 : i]]
+def in_order(actual):
+    return [name.strip(": ") for i, name in enumerate(actual) if name and name not in actual[i - 1 : i]]
 
 
 def test_phases__are_named_before_between_and_after_what_is_counted(store, drawn, capsys):
@@ -247,7 +247,7 @@ def test_reads__name_the_rows_and_chunks_of_a_task(store):
             places = [reads.place_of(key) for key in reads.groups]
             assert len(set(places)) == len(reads.groups) > 3
             assert all(place.startswith("reads rows ") and f"of {source.location}" in place for place in places)
-    assert reads.place_of("avgk-merge-0-0-0") == "merges what others found"
+    assert reads.place_of("avgk-merge-0-0-0") == "merges the results of other tasks"
     lazy = as_source(da.from_array(np.eye(6), chunks=(3, 3)))
     what = edge_pass(lazy.dtype, 6, np.array([3]))
     reads = pass_task(lazy, what)[1]
