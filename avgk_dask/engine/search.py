@@ -1,16 +1,13 @@
 """The search for thresholds: a pilot, one scan, and another scan only of brackets that failed.
 
-``ThresholdSearch`` asks for passes until every budget is settled. The pilot guesses a bracket of keys for each threshold. The scan
-counts everything and holds the scores inside the brackets, either whole rows or events, in one pass or in waves with ever
-narrower brackets. Its counts then prove for each budget in which bracket the threshold lies (``_locate``), and the outcome is
-read off the events (``select_from_events``) or the held rows. A bracket that failed is scanned again with a narrower one. At
-last, the bands in which a cut through counted ties falls are read again.
+The pilot estimates a bracket of keys for each threshold. The scan counts everything and holds the scores inside the brackets,
+either whole rows or events, in one pass or in waves with ever narrower brackets. The counts of its bins, added up over bands,
+prove for each budget in which bin its (B + 1)-th largest score lies (``_locate``). If the scores of that bin were held, the
+selection follows from them. If not, the bin is a bracket that must hold, and the store is scanned once more for these budgets
+only. Finally, the bands in which a cut through counted ties falls are read again.
 
-The bins of a scan add up over bands. For each budget they show in which bin its (B + 1)-th largest score lies, and
-whether the scores of that bin were retained. If not, the bin is a bracket that must hold, and the store is scanned
-once more for those budgets only. Each scan also samples about one score in a hundred of every band below the lowest
-bracket: that sample does not share the pilot's blind spots. Brackets shrink at least 64-fold per scan and end at
-single keys, which always suffice.
+Each scan also samples about one score in a hundred of every band below the lowest bracket: that sample does not share the
+pilot's blind spots. Brackets shrink at least 64-fold per scan and end at single keys, which always suffice.
 """
 
 from __future__ import annotations
@@ -47,16 +44,17 @@ from .waves import (
     spread_bands,
 )
 
-#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
+#: More scans than any search needs: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
-#: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
+#: Events that a band may hold in a second scan, whose brackets are narrow: in sorted data, one band may have all of them.
 RESCAN_EVENTS = 1 << 19
+_ZERO = Fraction(0)
 _CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The tally of a scan, with the tables that all budgets need."""
+    """The tally of a scan, with tables that all budgets need."""
 
     tally: ScanTally
     plan: ScanPlan
@@ -68,22 +66,22 @@ class Evidence:
         return self.tally.histogram.table()
 
     def events(self, j: int) -> IntervalEvents:
-        """Return the events of interval j; those of the last interval are kept, for budgets that share it."""
+        """Return the events of interval j; those of one interval are cached, for budgets that share it."""
         if j not in self._events:
-            interval = self.plan.zones.interval(j)
-            mine = self.tally.events.between(*interval).in_order()
+            tally, interval = self.tally, self.plan.zones.interval(j)
+            single = tally.events.between(*interval).in_order()
             self._events.clear()
-            self._events[j] = IntervalEvents.of(mine, self.tally.counted, interval, self.tally.n_together)
+            self._events[j] = IntervalEvents(single, tally.counted.between(*interval), tally.n_together)
         return self._events[j]
 
     @cached_property
     def by_zone(self) -> Ints:
-        """How many scores are listed down to the end of each zone."""
+        """The number of listed scores down to the end of each zone."""
         return np.cumsum(self.table.sum(1))
 
 
 def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
-    """Return the bracket of the bin that holds the score of this rank from a zone's top, and the count above it in the zone."""
+    """Return the bounds of the bin with the score at a rank from a zone's top, and the count above it in the zone."""
     bins, plan = evidence.table[zone], evidence.plan
     from_top = np.cumsum(bins[::-1])
     index = int(np.searchsorted(from_top, rank))
@@ -96,7 +94,7 @@ def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[i
 
 @dataclass(frozen=True)
 class ThresholdInterval:
-    """A budget whose threshold is the score of a rank in interval j, between two keys, with the scores above the interval."""
+    """A budget whose threshold is at a rank in interval j, between two keys, with ``n_before`` scores above the interval."""
 
     j: int
     budget: int
@@ -121,7 +119,7 @@ def expected_weight(evidence: Evidence, at: ThresholdInterval) -> Fraction:
 
 
 def select_from_events(evidence: Evidence, at: ThresholdInterval) -> Selection:
-    """Read a budget's outcome off the events of the interval that provably holds its threshold."""
+    """Return a budget's selection from the events of the interval that provably holds its threshold."""
     tally, budget, events = evidence.tally, at.budget, evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
     gains = events.take(key, budget - at.n_before, evidence.plan.shape.n_classes)
@@ -139,13 +137,6 @@ def select_from_events(evidence: Evidence, at: ThresholdInterval) -> Selection:
     return Selection(budget, key, *counts, weight, gains.cut, above, tie_weight, extremes, strata)
 
 
-def select_nan(tally: ScanTally, budget: int) -> Selection:
-    """Return the outcome if no score is a number."""
-    cells, none = np.array([tally.n_rows, 0], np.int64), Fraction(0)
-    counts = 0, tally.n_nan, 0, cells
-    return Selection(budget, NAN_KEY, *counts, none, None, none, none, (none, none), StrataSums.empty())
-
-
 @dataclass(frozen=True)
 class ThresholdSearch:
     """The state of the search between two passes."""
@@ -154,26 +145,26 @@ class ThresholdSearch:
     budgets: tuple[int, ...]
     #: The pilot, until it has been read.
     pilot: Pass | None
-    #: The plan of the next scan; None before the pilot, and once every budget is settled.
+    #: The plan of the next scan; None before the pilot, and after every budget is settled.
     plan: ScanPlan | None = None
-    #: Whether to read again the bands in which a cut through counted ties falls.
+    #: Whether to read the bands with cuts through counted ties again.
     cuts_ties: bool = True
     found: dict[int, Selection] = field(default_factory=dict)
-    #: Start rank of each budget's density window, if these are needed, and the label weight of the scores above it.
+    #: Start rank of each budget's density window, if needed, and the label weight of the scores above it.
     windows: tuple[int, ...] = ()
     window_weights: dict[int, Fraction] = field(default_factory=dict)
     n_scans: int = 0
-    #: Positions of the budgets that are still to be settled; windows come after the budgets.
+    #: Positions of the unsettled budgets; windows come after the budgets.
     open: tuple[int, ...] = ()
     first_tally: ScanTally | None = None
-    #: Whether the first tally keeps its rows, and down to which key it does.
+    #: Whether the first tally keeps its rows, and the lowest key that it keeps.
     keeps_rows: bool = False
     kept_floor: int | None = None
     #: In a scan in waves: the number of bands read, their tally, and the zones and counts of each wave.
     n_seen: int = 0
     so_far: ScanTally | None = None
     waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
-    #: The waves of an earlier run of the first scan, which come before any others, and how many of them have been read.
+    #: The waves of an earlier run of the first scan, which come first, and the number of them that have been read.
     script: Script = ()
     n_scripted: int = 0
 
@@ -189,7 +180,7 @@ class ThresholdSearch:
         keeps_rows: bool = False,
         script: Script = (),
     ) -> ThresholdSearch:
-        """Begin as an earlier run did, or with the pilot if there is one, else with a scan that keeps everything."""
+        """Begin like an earlier run, or with the pilot if there is one, or else with a scan that holds everything."""
         search = cls(
             shape,
             tuple(budgets),
@@ -218,7 +209,7 @@ class ThresholdSearch:
         return plan_from_pilot(shape, sample, self._spans())
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; None once every budget is settled, and its ties are cut."""
+        """Return the next pass, or None if every budget is settled, with its ties."""
         if self.pilot is not None:
             return self.pilot
         if self.plan is not None:
@@ -238,19 +229,16 @@ class ThresholdSearch:
         if isinstance(state, PilotSample):
             return replace(self, pilot=None, plan=self._first_plan(state))
         if isinstance(state, TieCuts):
-            return replace(self, found=self.found | self._with_ties(state))
+            budgets = {cut.budget for cut in state.cuts}
+            try:
+                cut = {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
+            except AssertionError:
+                raise ScoresError(_CHANGED) from None
+            return replace(self, found=self.found | cut)
         return self._after_wave(state)
 
-    def _with_ties(self, state: TieCuts) -> dict[int, Selection]:
-        """Return the outcomes that were waiting for ties; refuse scores that have changed since the scan."""
-        try:
-            budgets = {cut.budget for cut in state.cuts}
-            return {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
-        except AssertionError:
-            raise ScoresError(_CHANGED) from None
-
     def _wave(self) -> int:
-        """Return how many bands the next wave of a scan reads."""
+        """Return the number of bands of the next wave."""
         assert self.plan is not None
         if self.n_scripted < len(self.script):
             return int(self.script[self.n_scripted].bands.size)
@@ -259,7 +247,6 @@ class ThresholdSearch:
         return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
 
     def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
-        """Merge a wave and go on with narrower brackets; settle the budgets after the last wave."""
         assert self.plan is not None
         n_seen = self.n_seen + self._wave()
         waves = (*self.waves, (self.plan.zones, tally.histogram))
@@ -270,7 +257,7 @@ class ThresholdSearch:
         return after._as_scripted(merged, self.plan) or after._narrowed(merged, self.plan)
 
     def _as_scripted(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
-        """Go on with the next wave of the script; None if there is none, or if its brackets do not fit the counts."""
+        """Continue with the next wave of the script; return None without one, or if its brackets do not fit the counts."""
         n_scripted = self.n_scripted + 1
         if n_scripted >= len(self.script):
             return None
@@ -282,10 +269,9 @@ class ThresholdSearch:
         return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
 
     def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
-        """Go on with the narrower brackets that the counts allow.
+        """Continue with the narrower brackets that the counts allow.
 
-        Brackets stay wide after a script while all they will hold fits, to serve a store that grows again, and other budgets.
-        Held rows need no narrower ones.
+        After a script, brackets stay wide while their events fit, for a store that grows again and for other budgets.
         """
         after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
         if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
@@ -294,7 +280,7 @@ class ThresholdSearch:
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
-        """Return the ranks whose scores each open budget needs: that of its threshold, and where its window begins."""
+        """Return the ranks of each open budget: those of its threshold and of the start of its window."""
         spans: dict[int, list[int]] = {}
         for i in self.open:
             rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)
@@ -303,7 +289,7 @@ class ThresholdSearch:
         return [(min(ranks), max(ranks)) for ranks in spans.values()]
 
     def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
-        """Settle the budgets that a scan proves, and plan the next one for the others."""
+        """Settle the budgets that a scan proves, and plan another one for the rest."""
         assert self.plan is not None
         settled, again = self._settled(Evidence(tally, self.plan))
         n = len(self.budgets)
@@ -329,19 +315,24 @@ class ThresholdSearch:
         )
 
     def _settled(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
-        """Return the outcomes of budgets and the weights of windows that a scan proves, and brackets for the others."""
+        """Return the selections of budgets and the weights of windows that a scan proves, and brackets for the rest."""
         settled: dict[int, Selection | Fraction] = {}
         again: dict[int, tuple[int, int]] = {}
         rows: dict[int, ThresholdBracket] = {}
         n, tally = len(self.budgets), evidence.tally
         for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window after its budget: they share events
-            outcome = self._settle(evidence, (*self.budgets, *self.windows)[i], i >= n)
-            if isinstance(outcome, ThresholdBracket):
-                rows[i] = outcome
-            elif isinstance(outcome, tuple):
-                again[i] = outcome
+            budget, is_window = (*self.budgets, *self.windows)[i], i >= n
+            place = self._locate(evidence, budget)
+            if place is None:  # no score is a number
+                settled[i] = _ZERO if is_window else _select_nothing(tally, budget)
+            elif isinstance(place, ThresholdBracket):
+                rows[i] = place
+            elif isinstance(place, tuple):
+                again[i] = place
+            elif is_window:
+                settled[i] = expected_weight(evidence, place)
             else:
-                settled[i] = outcome
+                settled[i] = self._with_nan(select_from_events(evidence, place), tally)
         if rows:
             budgets, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
             selections, weights = select_from_rows(tally.rows, [rows[i] for i in budgets], [rows[i] for i in windows])
@@ -350,7 +341,7 @@ class ThresholdSearch:
         return settled, again
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
-        """Plan another scan: the first one has ranked all labels, and with fewer budgets there is space for finer bins."""
+        """Plan another scan, without ranks of labels, which the first one has counted, and with finer bins."""
         max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
         n_ranks = self.shape.n_ranks if self.shape.strata == "ranks" else 0
         shape = replace(self.shape, n_ranks=n_ranks, n_ranked=0, with_distance=False)
@@ -358,47 +349,24 @@ class ThresholdSearch:
         return plan_scan(rest, brackets, *key_range(rest.dtype))
 
     def _with_nan(self, s: Selection, tally: ScanTally) -> Selection:
-        """Return the outcome with a NaN as its threshold if the budget covers all numbers, else unchanged."""
+        """Return the selection with NaN as its threshold if the budget exceeds all numbers, or else unchanged."""
         n_real = self.shape.n_scores - tally.n_nan
         if not tally.n_nan or s.budget < n_real:
             return s
-        none = Fraction(0)
         return replace(
-            s,
-            key=NAN_KEY,
-            n_above=n_real,
-            n_ties=tally.n_nan,
-            n_kept=0,
-            cut=None,
-            weight_above=s.weight,
-            tie_weight=none,
-            extremes=(none, none),
-        )
+            s, key=NAN_KEY, n_above=n_real, n_ties=tally.n_nan, n_kept=0, cut=None,
+            weight_above=s.weight, tie_weight=_ZERO, extremes=(_ZERO, _ZERO),
+        )  # fmt: skip
 
-    def _settle(
-        self, evidence: Evidence, budget: int, is_window: bool
-    ) -> Selection | Fraction | ThresholdBracket | tuple[int, int]:
-        """Return the outcome for a budget, or for a window the label weight of its highest scores.
+    def _locate(self, evidence: Evidence, budget: int) -> ThresholdInterval | ThresholdBracket | tuple[int, int] | None:
+        """Return the place of a budget's threshold among events or held rows, or else a bracket that must be scanned.
 
-        From held rows both follow later, from where the threshold is ``ThresholdBracket``. If the scan does not prove where it is,
-        return the bracket that must be scanned.
+        None if no score is a number.
         """
-        rank = min(budget + 1, self.shape.n_scores - evidence.tally.n_nan)
+        tally, plan, by_zone = evidence.tally, evidence.plan, evidence.by_zone
+        rank = min(budget + 1, self.shape.n_scores - tally.n_nan)
         if rank == 0:
-            return Fraction(0) if is_window else select_nan(evidence.tally, budget)
-        place = self._locate(evidence, budget, rank)
-        if not isinstance(place, ThresholdInterval):
-            return place
-        if is_window:
-            return expected_weight(evidence, place)
-        return self._with_nan(select_from_events(evidence, place), evidence.tally)
-
-    def _locate(
-        self, evidence: Evidence, budget: int, rank: int
-    ) -> ThresholdInterval | ThresholdBracket | tuple[int, int]:
-        """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be scanned."""
-        tally, plan = evidence.tally, evidence.plan
-        by_zone = evidence.by_zone
+            return None
         zone = int(np.searchsorted(by_zone, rank))
         if zone == by_zone.size:
             if self.n_scans >= 1:
@@ -413,8 +381,15 @@ class ThresholdSearch:
         return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
 
+def _select_nothing(tally: ScanTally, budget: int) -> Selection:
+    """Return the selection of empty sets."""
+    cells = np.array([tally.n_rows, 0], np.int64)
+    counts = 0, tally.n_nan, 0, cells
+    return Selection(budget, NAN_KEY, *counts, _ZERO, None, _ZERO, _ZERO, (_ZERO, _ZERO), StrataSums.empty())
+
+
 def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
-    """Return the pass over the bands in which cuts fall; it finds where the kept ties end, by the budget's position."""
+    """Return the pass over the bands with cuts; it finds the last kept tie of each selection."""
     wanted = tuple(WantedTies(s.cut.bands, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
     plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata)
     bands = {band for ties in wanted for band in ties.bands if not shape.n_bands or band < shape.n_bands}

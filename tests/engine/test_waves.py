@@ -80,17 +80,15 @@ def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, 
         zone = 2 * j + 1
         assert actual.histogram.table()[zone].tolist() == expected.histogram.table()[zone].tolist()
         events = [
-            IntervalEvents.of(
-                t.events.select(t.events.by_interval(t.floors)[j]).in_order(), t.counted, new[j], n_together
-            )
+            IntervalEvents(t.events.between(*new[j]).in_order(), t.counted.between(*new[j]), n_together)
             for t in (actual, expected)
         ]
         for key in {key for key in encode(scores.reshape(-1)).tolist() if new[j][0] <= key <= new[j][1]}:
             whole = events[0].take(key, events[0].n_scores, c)
-            for wanted in range(whole.n_above, whole.n_above + whole.n_ties + 1):
+            for n_labels in range(whole.n_above, whole.n_above + whole.n_ties + 1):
                 told = []
                 for one in events:
-                    t = one.take(key, wanted, c)
+                    t = one.take(key, n_labels, c)
                     counts = t.n_above, t.n_ties, t.changes.tolist(), summed(t.strata)
                     told.append((*counts, t.weight_kept, t.weight_above, t.cut))
                 assert told[0] == told[1]

@@ -188,7 +188,7 @@ def test_scans__stop_where_room_ends_and_go_on(room, data):
     encoded = keys.encode(scores)
     low, high = int(encoded.min()), int(encoded.max())
     zones = ZoneTable.from_intervals([(low, high)], 2**40)
-    listing = Listing(n_classes, 1, 2, 0, scores.dtype).arrays()
+    listing = Listing(n_classes, 0, scores.dtype, 1, 2).arrays()
     places, ranking = np.empty(n_rows, np.int32), (np.zeros((n_rows, 0), scores.dtype), 0, scores.dtype.type(0))
     mine = (labels, places, np.zeros(n_rows, np.int32), n_classes)
     kept = np.empty(room, np.int32), np.empty(n_rows, np.int32)
@@ -227,7 +227,7 @@ def scans(draw):
     tile = (scores, *keys.carrier_bits(scores), keys.carrier_floor(ends[0], scores.dtype))
 
     def make():
-        listing = Listing(n_classes, 1, 2, lanes_for(n_ranked, n_classes), scores.dtype).arrays()
+        listing = Listing(n_classes, lanes_for(n_ranked, n_classes), scores.dtype, 1, 2).arrays()
         places, ranks = np.zeros((2, n_rows), np.int32)
         return listing, (labels, places, ranks, n_ranks), ranking_space(scores.shape, n_ranked, scores.dtype)
 
