@@ -314,14 +314,7 @@ METHODS: dict[str, type[ConformalMethod]] = {method.name: method for method in (
 
 
 def cost_bits(penalty: Fraction, k_reg: int, n_classes: int) -> int:
-    """Return the number of bits after the point in sums of probabilities; -1 if a penalty leaves too few.
-
-    Examples
-    --------
-    >>> cost_bits(Fraction(0), 0, 1000), cost_bits(Fraction(1, 100), 5, 1000), cost_bits(Fraction(10**9), 0, 1000)
-    (60, 58, -1)
-
-    """
+    """Return the number of bits after the point in sums of probabilities; -1 if a penalty leaves too few."""
     most = MOST_SUM + penalty * max(0, n_classes - k_reg)
     bits = 62 - (int(most) + 1).bit_length()
     return bits if bits >= _LEAST_BITS else -1

@@ -120,15 +120,7 @@ _OTHERS = 3
 
 
 def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
-    """Return one number per sample for its label and its group; labels out of range stay out of range.
-
-    Examples
-    --------
-    >>> column = pack(np.array([2, -5, 0, 9]), np.array([0, 0, 1, 1]), 3)
-    >>> tuple(part.tolist() for part in SampleGroups(3).split(column))
-    ([2, -1, 0, 4], [0, 0, 1, 1])
-
-    """
+    """Return one number per sample for its label and its group; labels out of range stay out of range."""
     wide = labels if labels.dtype.kind == "u" and labels.dtype.itemsize == 8 else labels.astype(np.int64)
     hard = np.minimum(wide, wide.dtype.type(n_classes + 1)).astype(np.int64)
     return np.asarray(groups * (n_classes + _OTHERS) + np.maximum(hard, -1) + 1, np.int64)

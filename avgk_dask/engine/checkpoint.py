@@ -19,21 +19,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
 
 from ..arrays import Ints
 from ..bands.passes import Pass
-from ..errors import OptionError, ReadError
+from ..errors import OptionError
 from ..records import Record, State
 from ..sources.source import Source, group_bands
 from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
 from ..store.write.shelves import Shelf
 from .plan import ScanPlan, Script, Wave
-from .tasks import Keeper, as_delayed, hash_labels, task, token_of
+from .tasks import Keeper, as_delayed, hash_labels, load_record, task, token_of
 
 #: Raised whenever the meaning of files changes.
 FORMAT = 4
@@ -41,8 +41,6 @@ _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
 #: The most tasks that hash class numbers, which are few bytes.
 _MOST_TASKS = 32
-
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Checkpoint:
         """Begin the next search of the run; return its waves in an earlier run."""
         self._search, self._wave = self._search + 1, 0
         waves: list[Wave] = []
-        while (wave := _load(Wave, self.shelf.read(self._wave_name(len(waves))))) is not None:
+        while (wave := load_record(Wave, self.shelf, self._wave_name(len(waves)))) is not None:
             waves.append(wave)
         return tuple(waves)
 
@@ -197,7 +195,7 @@ def open_checkpoint(
     request = _request(key, source)
     _compare(shelf, request)
     shelf = replace(shelf, owner=token_of(request))
-    saved = _load(Bands, shelf.read(_BANDS))
+    saved = load_record(Bands, shelf, _BANDS)
     if saved is not None:
         source = _with_bands(source, saved, shelf)
     bands = Bands.of(source, _label_hashes(source, compute))
@@ -246,14 +244,6 @@ def _compare(shelf: Shelf, request: Mapping[str, object]) -> None:
     if names:
         differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
         raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, in which {differ}. {_CURE}")
-
-
-def _load(kind: type[AnyRecord], data: memoryview | None) -> AnyRecord | None:
-    """Return the record in a file, or None if it is absent, or another version wrote it."""
-    try:
-        return None if data is None else kind.from_bytes(data)
-    except ReadError:
-        return None
 
 
 def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[Any]]) -> list[int]:

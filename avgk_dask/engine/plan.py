@@ -144,20 +144,10 @@ class Wave(Record):
         """Return the wave that reads some bands by a plan."""
         zones = plan.zones
         shape = asdict(plan.shape) | {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
-        return cls(
-            np.asarray(bands, np.int64),
-            json.dumps(shape, sort_keys=True),
-            zones.floors,
-            zones.shifts.view(np.int64),
-            zones.starts.astype(np.int64),
-            int(zones.table_shift),
-            zones.n_bins,
-            plan.sample_base,
-            plan.sample_shift,
-            plan.highest,
-            float(plan.expected_events),
-            plan.with_rows,
-        )
+        arrays = zones.floors, zones.shifts.view(np.int64), zones.starts.astype(np.int64)
+        numbers = int(zones.table_shift), zones.n_bins, plan.sample_base, plan.sample_shift, plan.highest
+        rest = float(plan.expected_events), plan.with_rows
+        return cls(np.asarray(bands, np.int64), json.dumps(shape, sort_keys=True), *arrays, *numbers, *rest)
 
     @property
     def plan(self) -> ScanPlan:

@@ -164,14 +164,6 @@ class LogLines(Progress):
 
 
 def _clock(seconds: float) -> str:
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> _clock(7.4), _clock(200), _clock(7325)
-    ('7 s', '3 min 20 s', '2 h 2 min')
-
-    """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -29,7 +29,7 @@ from .events import Cut
 from .strata import StrataSums, local_strata
 from .ties import Selection, extreme_weights, trimmed_cells
 
-#: Stretches of keys in a table of brackets; the last one touches none.
+#: Stretches of keys from the lowest bracket up; no bracket touches the last one.
 _STRETCHES = 1 << 14
 #: Rows that a thread takes at a time.
 _STRETCH_ROWS = 1 << 14
@@ -53,31 +53,6 @@ class HeldRows(Record):
         listed = self.label_indices >= 0
         places = (np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]
         return np.asarray(self.keys[places])
-
-    def near(self, brackets: BracketTable) -> Array:
-        """Return the keys inside the brackets, and some close by, ascending."""
-        keys = np.empty(self.keys.size, self.keys.dtype)
-        n = collect_near(self.keys, brackets.base, brackets.shift, brackets.touched, keys)
-        return np.sort(keys[:n])
-
-
-@dataclass(frozen=True)
-class BracketTable:
-    """Brackets of keys as a table: whether they touch each stretch of ``2**shift`` keys from ``base`` up."""
-
-    base: int
-    shift: int
-    touched: NDArray[np.uint8]
-
-    @classmethod
-    def table(cls, brackets: Sequence[tuple[int, int]]) -> BracketTable:
-        """Return the table of brackets (keys, both ends included)."""
-        base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
-        shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
-        touched = np.zeros(_STRETCHES, np.uint8)
-        for low, high in brackets:
-            touched[low - base >> shift : (high - base >> shift) + 1] = 1
-        return cls(base, shift, touched)
 
 
 def _add_wide(tables: list[Array]) -> Array:
@@ -157,8 +132,17 @@ class _AllRows:
         stretch_of = np.cumsum([part.lengths.size for part in parts]) // _STRETCH_ROWS
         edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(parts)]
         self.stretches = [slice(*ends) for ends in pairwise(edges)]
-        table = BracketTable.table([(b.low, b.high) for b in brackets])
-        near = in_threads(lambda stretch: [part.near(table) for part in parts[stretch]], self.stretches)
+        base, top = min(b.low for b in brackets), max(b.high for b in brackets)
+        shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
+        touched = np.zeros(_STRETCHES, np.uint8)  # the stretches of 2**shift keys that brackets touch
+        for b in brackets:
+            touched[b.low - base >> shift : (b.high - base >> shift) + 1] = 1
+
+        def collect(part: HeldRows) -> Array:
+            keys = np.empty(part.keys.size, part.keys.dtype)
+            return np.sort(keys[: collect_near(part.keys, base, shift, touched, keys)])
+
+        near = in_threads(lambda stretch: [collect(part) for part in parts[stretch]], self.stretches)
         self.near = list(chain(*near))
         self.all_near = np.concatenate(self.near)
         self.all_near.sort()

@@ -31,7 +31,13 @@ def distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
     spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
     n_codes = math.prod(spans)
     if n_codes >= 1 << 62:
-        return _distinct_by_sorting(columns)
+        order = np.lexsort(columns[::-1])
+        is_new = np.arange(n) == 0
+        for column in columns:
+            is_new[1:] |= column[order][1:] != column[order][:-1]
+        numbers = np.empty(n, np.int64)
+        numbers[order] = np.cumsum(is_new) - 1
+        return tuple(column[order][is_new] for column in columns), numbers
     code = np.zeros(n, np.int64)  # a row as one integer
     for column, low, span in zip(columns, lows, spans, strict=True):
         code = code * span + (column - low)
@@ -45,19 +51,6 @@ def distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
         groups.insert(0, values % span + low)
         values = values // span
     return tuple(groups), numbers
-
-
-def _distinct_by_sorting(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
-    n = columns[0].size
-    order = np.lexsort(columns[::-1])
-    new = np.zeros(n, bool)
-    new[:1] = True
-    for column in columns:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    numbers = np.empty(n, np.int64)
-    numbers[order] = np.cumsum(new) - 1
-    return tuple(column[order][new] for column in columns), numbers
 
 
 def add_up(columns: tuple[Ints, ...], amounts: Array) -> tuple[tuple[Ints, ...], Ints]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.base import clone_key
@@ -20,7 +20,7 @@ from dask.tokenize import tokenize
 from ..bands.passes import Pass
 from ..errors import ReadError
 from ..kernels.dispatch import work_on
-from ..records import EACH, Count, State
+from ..records import EACH, Count, Record, State
 from ..sources.reading import Key, chunks_of, kept_rows, labels_of, masks_of, slabs_of
 from ..sources.transforms import Preparation
 from ..store.read.listing import hash_rows
@@ -29,6 +29,7 @@ from ..store.write.shelves import Shelf
 __all__ = ["Graph", "GraphNode", "as_delayed", "clone_key", "constant", "task", "token_of"]
 
 Graph = dict[str, Any]
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def task(key: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -68,6 +69,15 @@ class KeptState(State):
     n_readers: Count
 
 
+def load_record(kind: type[AnyRecord], shelf: Shelf, name: str) -> AnyRecord | None:
+    """Return the record in a file, or None if it is absent, damaged, or of another kind or version."""
+    data = shelf.read(name)
+    try:
+        return None if data is None else kind.from_bytes(data)
+    except ReadError:
+        return None
+
+
 @dataclass(frozen=True)
 class Keeper:
     """Saves and loads the states of one pass."""
@@ -77,11 +87,7 @@ class Keeper:
 
     def load(self, name: str) -> State | None:
         """Return a state, or None if it is absent, damaged or of another kind."""
-        data = self.shelf.read(name)
-        try:
-            return None if data is None else self.kind.from_bytes(data)
-        except ReadError:
-            return None
+        return load_record(self.kind, self.shelf, name)
 
     def save(self, name: str, state: State) -> None:
         """Save a state."""

@@ -178,7 +178,7 @@ def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dro
 def _weights_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) -> ExactSums:
     if not len(tally.weight_above):
         return tally.weight_above
-    sums = tally.weight_above.taken(within)
+    sums = ExactSums(tally.weight_above.limbs[within])  # a copy
     for i, part in enumerate(parts):
         sums.limbs[i] += part.weight_above.limbs[0]
     return sums.settled()
@@ -186,7 +186,7 @@ def _weights_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval])
 
 def _soft_weight(events: IntervalEvents) -> ExactSums:
     total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
-    total.add_scattered(0, events.counted.weight_limbs, events.counted.weight_amounts)
+    np.add.at(total.limbs[0], events.counted.weight_limbs, events.counted.weight_amounts)
     return total
 
 
@@ -228,14 +228,6 @@ def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) 
     """Return the bands from ``first`` to ``last`` in a fixed order, of which any first ones are spread evenly over the store.
 
     Bands that an earlier run has read come first.
-
-    Examples
-    --------
-    >>> spread_bands(10, 0, 4), spread_bands(10, 4, 10)
-    ((0, 2, 5, 7), (1, 3, 4, 6, 8, 9))
-    >>> spread_bands(4, 2, 4, read=(0, 3))
-    (1, 2)
-
     """
     with np.errstate(over="ignore"):
         order = np.argsort(np.arange(n_bands, dtype=np.uint64) * _GOLDEN, kind="stable")

@@ -56,26 +56,21 @@ class HitLaw:
 
     def _parts(self, hits: int) -> tuple[float, float]:
         """Return the probabilities of at most this number of hits, and of more."""
-        # The threshold is the old score of its rank. At most ``hits`` new scores are below it if at least ``rank`` of the first
-        # rank + hits among all scores are old. That number is hypergeometric.
         if hits < 0 or hits >= self.n_new or self.rank > self.n_samples:
             return (1.0, 0.0) if hits >= self.n_new else (0.0, 1.0)
-        return _hypergeometric_parts(self.n_samples, self.n_new, self.rank + hits, self.rank)
-
-
-def _hypergeometric_parts(n_old: int, n_new: int, n_drawn: int, at: int) -> tuple[float, float]:
-    """Return the probabilities that at least ``at``, and that fewer, of the drawn ones are old."""
-    # Quotients of neighbouring probabilities are simple: their products from the mode on, over their sum, are exact but for
-    # rounding, and only terms near the mode have to be added.
-    n = n_old + n_new
-    spread = math.sqrt(n_drawn * (n_old / n) * (n_new / n) * max(n - n_drawn, 1) / max(n - 1, 1))
-    mode, reach = (n_old + 1) * (n_drawn + 1) // (n + 2), int(_FAR * (spread + 1))
-    low = max(0, n_drawn - n_new, mode - reach)
-    high = min(n_old, n_drawn, mode + reach)
-    i = np.arange(low, high, dtype=np.float64)
-    steps = np.log((n_old - i) * (n_drawn - i)) - np.log((i + 1) * (n_new - n_drawn + i + 1))
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
-    parts = np.exp(logs - logs.max())
-    first = min(max(at - low, 0), parts.size)
-    total = float(parts.sum())
-    return float(parts[first:].sum()) / total, float(parts[:first].sum()) / total
+        # The threshold is the old score of its rank. At most ``hits`` new scores are below it if at least ``rank`` of the first
+        # rank + hits among all scores are old. That number is hypergeometric. Quotients of neighbouring probabilities are
+        # simple: their products from the mode on, over their sum, are exact but for rounding, and only terms near the mode
+        # have to be added.
+        n_old, n_new, n_drawn = self.n_samples, self.n_new, self.rank + hits
+        n = n_old + n_new
+        spread = math.sqrt(n_drawn * (n_old / n) * (n_new / n) * max(n - n_drawn, 1) / max(n - 1, 1))
+        mode, reach = (n_old + 1) * (n_drawn + 1) // (n + 2), int(_FAR * (spread + 1))
+        low, high = max(0, n_drawn - n_new, mode - reach), min(n_old, n_drawn, mode + reach)
+        i = np.arange(low, high, dtype=np.float64)
+        steps = np.log((n_old - i) * (n_drawn - i)) - np.log((i + 1) * (n_new - n_drawn + i + 1))
+        logs = np.concatenate([[0.0], np.cumsum(steps)])
+        parts = np.exp(logs - logs.max())
+        first = min(max(self.rank - low, 0), parts.size)
+        total = float(parts.sum())
+        return float(parts[first:].sum()) / total, float(parts[:first].sum()) / total

@@ -101,14 +101,6 @@ class ExactSums(State):
         group, number = np.nonzero(self.limbs)
         return group, number, self.limbs[group, number]
 
-    def add_scattered(self, group: int, numbers: Ints, amounts: Ints) -> None:
-        """Add limbs from ``scattered`` to one sum."""
-        np.add.at(self.limbs[group], numbers, amounts)
-
-    def taken(self, which: Ints) -> Self:
-        """Return a copy of some of the sums."""
-        return type(self)(self.limbs[which].copy())
-
     @classmethod
     def gathered(cls, numbers: Ints, amounts: Ints) -> Fraction:
         """Return the sum of limbs from ``scattered``."""

@@ -68,11 +68,11 @@ def listen() -> None:
 
 #: The kernels of each module; ``compiled`` and ``numpy`` hold modules of the same names.
 MODULES = {
-    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells find_brackets find_edge
+    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells find_brackets
         group_order half_keys join_bins move_cells rank_in_row scatter_rows step_events""",
     "exponentials": """exponentials logarithms mix_rows row_sums scaled_losses sigmoid_narrow sigmoid_wide
         softmax_narrow softmax_norms softmax_part softmax_wide""",
-    "ranks": "add_products count_lower order_top rank_top row_floor",
+    "ranks": "add_products count_lower rank_top",
     "rows": "add_strata count_sets find_labels gather_above hold_rows rank_labels scan_rows split_rows tell_sets",
 }
 #: The module of each kernel.

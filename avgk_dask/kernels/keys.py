@@ -6,6 +6,7 @@ key 0, infinities are ordinary, and consecutive floats have consecutive keys. Na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -109,33 +110,26 @@ def key_range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
-    """Return the smallest key whose value exceeds ``value``, unrounded; one past the largest key if none does.
-
-    So ``score > value`` is exactly ``key >= first_key_above(value, dtype)``.
-
-    Examples
-    --------
-    >>> first_key_above(2.5, np.dtype("uint8")), first_key_above(255, np.dtype("uint8"))
-    (3, 256)
-
-    """
-    low, high = key_range(dtype)
+    """Return the smallest key whose value exceeds ``value``, unrounded; one past the largest key if none does."""
     bound = _exact_value(value)
-    while low <= high:
-        middle = (low + high) // 2
-        if _exact_value(decode(np.array([middle]), dtype)[0]) <= bound:
-            low = middle + 1
-        else:
-            high = middle - 1
-    return low
+    return _first_key(lambda score: score > bound, dtype)
 
 
 def first_key_from(value: Any, dtype: np.dtype[Any]) -> int:
     """Return the smallest key whose value is at least ``value``, unrounded; one past the largest key if none is."""
-    above, lowest = first_key_above(value, dtype), key_range(dtype)[0]
-    if above > lowest and _exact_value(decode(np.array([above - 1]), dtype)[0]) == _exact_value(value):
-        return above - 1
-    return above
+    bound = _exact_value(value)
+    return _first_key(lambda score: score >= bound, dtype)
+
+
+def _first_key(accept: Callable[[Any], bool], dtype: np.dtype[Any]) -> int:
+    low, high = key_range(dtype)
+    while low <= high:
+        middle = (low + high) // 2
+        if accept(_exact_value(decode(np.array([middle]), dtype)[0])):
+            high = middle - 1
+        else:
+            low = middle + 1
+    return low
 
 
 def _exact_value(value: Any) -> Fraction | float:

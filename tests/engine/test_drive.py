@@ -17,7 +17,7 @@ from avgk_dask.engine.run import Run, drive
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.tally import ScanTally
 from avgk_dask.statistics.label_ranks import LabelRankSearch, edge_pass
-from avgk_dask.statistics.thresholds import pilot_pass
+from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 
 SCORES = np.random.default_rng(0).random((120, 8)).astype(np.float32)
@@ -53,6 +53,11 @@ def test_together__searches_share_reads_and_find_what_each_finds_alone(counted):
     assert set(store.chunk_reads().values()) == {2}
     assert selections(both[0]) == selections(alone[0])
     assert both[1].ranks().tolist() == alone[1].ranks().tolist()
+
+
+def test_find_thresholds__refuses_an_unknown_order_of_ties(counted):
+    with pytest.raises(avgk.OptionError, match="ties must be 'first' or 'spread'; got 'last'"):
+        find_thresholds(Run(counted[1]), [120], ties="last")
 
 
 def test_together__refuses_nan_for_all(counted):

@@ -215,7 +215,12 @@ def test_log__has_a_line_now_and_then_without_a_bar(store, progress, caplog):
         assert re.fullmatch(r"scan: \d+ of \d+ MB, [\d,.]+ MB/s, 0 s left", caplog.messages[-1])
 
 
-def test_log__tells_gigabytes_and_the_time_left(caplog, monkeypatch):
+@pytest.mark.parametrize("seconds, text", [(7.4, "7 s"), (200, "3 min 20 s"), (7325, "2 h 2 min")])
+def test_clock__has_two_units(seconds, text):
+    assert progress_module._clock(seconds) == text
+
+
+def test_log__reports_gigabytes_and_the_time_left(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "avgk_dask")
     clock = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])

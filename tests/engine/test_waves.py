@@ -119,6 +119,7 @@ def test_spread_bands__are_all_bands_once_and_spread():
     for part in parts[:2]:
         gaps = np.diff([-1, *part, 1000])
         assert gaps.max() < 3 * 1000 / len(part)
+    assert (spread_bands(10, 0, 4), spread_bands(4, 2, 4, read=(0, 3))) == ((0, 2, 5, 7), (1, 2))
 
 
 def test_waves__grow_as_far_as_events_can_be_held():

@@ -217,7 +217,8 @@ def scatter_rows(
 
 
 @njit(nogil=True, cache=True)
-def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
+def _find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
+    """Return the number of ascending edges below a key; ``starts[i]`` is that below the i-th stretch of ``2**shift`` keys."""
     if key <= edges[0]:
         return 0
     stretch = (np.uint64(key) - np.uint64(edges[0])) >> shift
@@ -253,7 +254,7 @@ def count_at_edges(
             key = np.int64(bits[i, t])
             if key < 0 and magnitude != 0:
                 key = -(key & magnitude)
-            j = find_edge(edges, starts, shift, key)
+            j = _find_edge(edges, starts, shift, key)
             cell = 2 * j
             if j <= last and edges[j] == key:
                 cell += 1

@@ -58,7 +58,8 @@ def _count_greater(values: Any, n: int, ranks: Any) -> None:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
+def _row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
+    """Return a score that at least ``n_ranks`` scores of the row reach, and whether the lanes suffice for one."""
     if width == 0:
         return row[0], False
     _fold(row, width, lanes)
@@ -75,7 +76,7 @@ def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tup
 
 
 @njit(nogil=True, cache=True)
-def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
+def _order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
     """Write the highest of n scores to row i of ``top`` in descending order; ``taken`` is all False, and left so."""
     r = top.shape[1]
     if n > _COUNTED:  # one by one: sorting takes longer to compile than all the rest
@@ -126,7 +127,7 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
     for i in range(n_rows):
         row = values[i]
         n = n_top[i]
-        floor, sure = row_floor(row, r, width, lanes, ranks)
+        floor, sure = _row_floor(row, r, width, lanes, ranks)
         for t in range(n_classes):
             x = row[t]
             if x != x or (sure and x < floor) or (n == r and not (x > top[i, r - 1])):

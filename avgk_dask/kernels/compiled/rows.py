@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from . import notice_changes
-from .ranks import order_top, row_floor
+from .ranks import _order_top, _row_floor
 
 #: Rows up to this long are looked at score by score: a first look would not pay.
 _SHORT = 32
@@ -78,9 +78,9 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
                     n_nan += row[t] != row[t]
             offsets[i + 1 - first_row] = n
             if r > 0:
-                order_top(near, n_near, missing, ranks, ordered, taken, ranked, i)
+                _order_top(near, n_near, missing, ranks, ordered, taken, ranked, i)
             continue
-        least, sure = row_floor(row, r, width, lanes, ranks)
+        least, sure = _row_floor(row, r, width, lanes, ranks)
         if r > 0 and not sure:
             for t in range(n_classes):
                 flags[t] = 1
@@ -116,7 +116,7 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
                 n += x >= floor
         offsets[i + 1 - first_row] = n
         if r > 0:
-            order_top(near, n_near, least if sure else missing, ranks, ordered, taken, ranked, i)
+            _order_top(near, n_near, least if sure else missing, ranks, ordered, taken, ranked, i)
     return n_rows, n_nan, first_nan
 
 
@@ -171,7 +171,7 @@ def rank_labels(
         ranks[first_row + i] = min(higher, n_ranks) + 1
 
 
-notice_changes(gather_above, row_floor, order_top)
+notice_changes(gather_above, _row_floor, _order_top)
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -169,14 +169,6 @@ def scatter_rows(
     np.add.at(nexts, groups, wide)
 
 
-def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
-    """Return the number of ascending edges below a key.
-
-    ``starts[i]`` is the number of edges below the i-th stretch of ``2**shift`` keys from the first edge up.
-    """
-    return np.searchsorted(edges, key)
-
-
 def count_at_edges(
     values: Any, bits: Any, magnitude: Any, edges: Any, starts: Any, shift: Any, labels: Any, counts: Any, orders: Any
 ) -> tuple[int, int]:

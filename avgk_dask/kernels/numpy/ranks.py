@@ -16,24 +16,6 @@ def runs_of(*columns: Any) -> tuple[Any, Any]:
     return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
-def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
-    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one.
-
-    There is none if NaN fills too many lanes, or without lanes (width 0); the score then has no meaning.
-    """
-    maxima = np.array([np.fmax.reduce(row[lane::width]) for lane in range(width)], row.dtype)
-    ascending = np.sort(maxima[maxima == maxima])
-    if width == 0 or ascending.size < n_ranks:
-        return row[0], False
-    return ascending[-n_ranks], True
-
-
-def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
-    """Write the highest of n scores to row i of ``top`` in descending order, and ``rest`` after them."""
-    highest = np.sort(near[:n])[::-1][: top.shape[1]]
-    top[i, : highest.size], top[i, highest.size :] = highest, rest
-
-
 def order_rows(rows: Any, missing: Any, top: Any) -> None:
     """Write the highest scores of each row in descending order, and ``missing`` if NaN leave too few."""
     nan = rows != rows
