@@ -2,7 +2,7 @@
 
 ``Watch`` submits the tasks of a pass and waits for them. If no task finishes for a while, it asks the scheduler for the cause
 (``diagnose_stall``) and reports it. Tasks that distributed gives up because their workers died are tried again unless they are
-the cause (``Suspects``). ``naming_faults`` turns distributed's own errors into a ``ClusterError`` with advice. This module is
+the cause (``Suspects``). ``translate_faults`` turns distributed's own errors into a ``ClusterError`` with advice. This module is
 imported late, since it imports distributed.
 """
 
@@ -209,7 +209,7 @@ def new_dashboard(client: Any) -> str | None:
 
 
 @contextmanager
-def naming_faults(client: Any, reads: Reads | None = None) -> Iterator[None]:
+def translate_faults(client: Any, reads: Reads | None = None) -> Iterator[None]:
     """Turn errors of distributed when a cluster fails into a ``ClusterError``; leave errors of tasks unchanged."""
     try:
         yield
@@ -235,7 +235,7 @@ class Watch:
         """Return the values of tasks; cancel all of them on an error or interrupt."""
         if (address := new_dashboard(self._client)) is not None:
             LOGGER.info("dashboard %s", address)
-        with naming_faults(self._client, self._reads), _seceded():
+        with translate_faults(self._client, self._reads), _seceded():
             futures = self._client.compute([*tasks, *self._steps(tasks)])
             try:
                 self._await(futures, results={task.key for task in tasks})

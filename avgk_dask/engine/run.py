@@ -176,9 +176,9 @@ def computing(progress: bool | None) -> Iterator[Compute]:
     """Lend a function that computes tasks, with one bar for all stages; faults of a cluster become errors of the package."""
     faults: AbstractContextManager[None] = nullcontext()
     if (client := cluster_client()) is not None:
-        from .cluster import naming_faults
+        from .cluster import translate_faults
 
-        faults = naming_faults(client)
+        faults = translate_faults(client)
     with showing(progress) as shown, watching(shown.compiling), faults:
 
         def compute(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
