@@ -144,7 +144,7 @@ def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, c
 def test_clusters__without_workers_end_the_run(store):
     with (
         cluster(0, SOON, processes=False),
-        pytest.raises(avgk.ClusterError, match=r"got none in \d+ s: the cluster has no workers"),
+        pytest.raises(avgk.ClusterError, match=r"no task for \d+ s: the cluster has no workers"),
     ):
         avgk.evaluate(store, k=1)
 
