@@ -148,9 +148,11 @@ class Checkpoint:
 
     def of_pass(self, source: Source, pass_: Pass) -> KeptPass | None:
         """Return the states of a pass, or None if its scores or labels are not those of the checkpoint."""
-        bands = self._bands_of(source)
-        if bands is None:
+        if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
             return None
+        if source.labels is not None and source.labels is not self.source.labels:
+            return None
+        bands = self.bands if source.labels is not None else replace(self.bands, labels=self.bands.labels * 0)
         made = source.preparations
         prepared: list[object] = [(_unplaced(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
         if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
@@ -161,25 +163,13 @@ class Checkpoint:
         )
         return KeptPass(Keeper(self.shelf, pass_.state), f"states/{token}", bands, pass_)
 
-    def _bands_of(self, source: Source) -> Bands | None:
-        """Return the bands of the run, without labels if the source has none, or None for another source."""
-        if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
-            return None
-        if source.labels is None:
-            return replace(self.bands, labels=self.bands.labels * 0)
-        return self.bands if source.labels is self.source.labels else None
-
 
 def open_checkpoint(
     key: CheckpointKey, source: Source, compute: Callable[[list[Delayed], str], list[Any]]
 ) -> tuple[Checkpoint, Source]:
     """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
 
-    Raises
-    ------
-    OptionError
-        If the checkpoint is of another request, store or version.
-
+    Raise OptionError if it is of another request, store or version.
     """
     if source.reader.stored_array is None:
         source.row_stamps()  # raises

@@ -9,10 +9,9 @@ histograms of their weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import chain
 from typing import Annotated
 
@@ -83,72 +82,63 @@ class CutPlan:
 def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
     """Find the first scores of a band, in row-major order, that equal some keys."""
     usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
-    rows = _BandRows(usable, plan)
-    takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
-    reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
-    for candidates in rows.candidates(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
+    takers = [_Taker(ties, plan.n_classes) for ties in plan.wanted if band in ties.bands]
+    reader = TileReader(min(taker.ties.key for taker in takers), plan.dtype, plan.tile_scores)
+    slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, usable.given)
+    first = next(slabs)
+    by_rank = plan.strata == "ranks" and usable.hard is not None
+    top = TopRanks(first.shape[0], plan.n_ranks, plan.dtype) if by_rank and plan.n_ranks else None
+    if first.shape[1] == plan.n_classes and top is None:
+        stretches = reader.stretches(first)
+    else:
+        stretches = streamed_rows(reader, chain([first], slabs), top)
+    strata: Array | None = None
+    for candidates in stretches:
+        if strata is None:  # ranks are known after all slabs have been read
+            strata = _strata_of(usable, top, plan, first.shape[0])
         for taker in takers:
-            taker.take(candidates)
+            taker.take(candidates, usable, strata)
     return TieCuts(tuple(taker.cut(band) for taker in takers))
 
 
-class _BandRows:
-    """The rows of a band; their strata are known after all slabs have been read."""
-
-    def __init__(self, labels: UsableLabels, plan: CutPlan) -> None:
-        self.labels, self.plan = labels, plan
-        self.top: TopRanks | None = None
-
-    def candidates(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Candidates]:
-        parts = iter(slabs)
-        first = next(parts)
-        if self.plan.strata == "ranks" and self.plan.n_ranks and self.labels.hard is not None:
-            self.top = TopRanks(first.shape[0], self.plan.n_ranks, self.plan.dtype)
-        if first.shape[1] == self.plan.n_classes and self.top is None:
-            yield from reader.stretches(first)
-        else:
-            yield from streamed_rows(reader, chain([first], parts), self.top)
-
-    @cached_property
-    def strata(self) -> Array | None:
-        """The stratum of each row, or None if there is only one."""
-        hard, plan = self.labels.hard, self.plan
-        if plan.strata != "ranks" or hard is None:
-            return None if hard is None else self.labels.strata(plan.strata, hard.size)
-        return (hard >= 0).astype(np.int64) if self.top is None else self.top.ranks_of(hard, plan.n_ranks)
+def _strata_of(labels: UsableLabels, top: TopRanks | None, plan: CutPlan, n_rows: int) -> Array:
+    if labels.hard is None:
+        return np.zeros(n_rows, np.int8)
+    if top is not None:
+        return top.ranks_of(labels.hard, plan.n_ranks)
+    return (labels.hard >= 0).astype(np.int64) if plan.strata == "ranks" else labels.strata(plan.strata, n_rows)
 
 
 class _Taker:
     """Takes the first ties at one key, stretch of rows by stretch of rows."""
 
-    def __init__(self, wanted: WantedTies, rows: _BandRows) -> None:
-        self.wanted, self.missing, self.rows = wanted, wanted.n_ties, rows
-        self.zones = ZoneTable.from_intervals([(wanted.key, wanted.key)], KEY_MAX)
+    def __init__(self, ties: WantedTies, n_classes: int) -> None:
+        self.ties, self.missing = ties, ties.n_ties
+        self.zones = ZoneTable.from_intervals([(ties.key, ties.key)], KEY_MAX)
         self.row = self.last_class = -1
-        self.changes, self.weight = np.zeros(2 * rows.plan.n_classes + 2, np.int64), ExactSums.zeros(1)
+        self.changes, self.weight = np.zeros(2 * n_classes + 2, np.int64), ExactSums.zeros(1)
         self.strata = StrataSums.empty()
 
-    def take(self, candidates: Candidates) -> None:
+    def take(self, candidates: Candidates, labels: UsableLabels, strata: Array) -> None:
         if not self.missing:
             return
-        from_key, labels = candidates.at_least(self.wanted.key), self.rows.labels
-        mine = slice(from_key.first_row, from_key.first_row + from_key.n_rows)
+        candidates = candidates.at_least(self.ties.key)
+        mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
         hard = None if labels.hard is None else labels.hard[mine]
-        _, _, split, n_events = split_candidates(from_key, self.zones, self.zones.no_histogram(), hard)
+        _, _, split, n_events = split_candidates(candidates, self.zones, self.zones.no_histogram(), hard)
         taken = min(n_events, self.missing)
         if taken:
             _, keys, rows, bases, classes, hits = (column[:taken] for column in split.columns)
-            rows = rows + from_key.first_row
+            rows = rows + candidates.first_row
             self.row, self.last_class = int(rows[-1]), int(classes[-1])
-            move_cells(keys, rows, bases, hits, self.wanted.key, taken, self.changes)
+            move_cells(keys, rows, bases, hits, self.ties.key, taken, self.changes)
             self.weight.add(label_weights(labels.given, rows, classes), np.zeros(taken, np.int64))
-            strata = np.zeros(taken, np.int64) if self.rows.strata is None else self.rows.strata[rows]
-            self.strata = StrataSums.merge([self.strata, StrataSums.added(strata, hits)])
+            self.strata = StrataSums.merge([self.strata, StrataSums.added(strata[rows], hits)])
             self.missing -= taken
 
     def cut(self, band: int) -> TieCut:
-        changes, n_taken = np.trim_zeros(self.changes, "b"), self.wanted.n_ties - self.missing
-        place = band, self.wanted.budget, n_taken, self.row, self.last_class
+        changes, n_taken = np.trim_zeros(self.changes, "b"), self.ties.n_ties - self.missing
+        place = band, self.ties.budget, n_taken, self.row, self.last_class
         return TieCut(*place, changes, self.strata, self.weight.settled())
 
 

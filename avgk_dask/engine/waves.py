@@ -50,7 +50,9 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
         mine = IntervalEvents(tally.events.between(*old.interval(j)), tally.counted.between(*old.interval(j)))
         parts.append(_FoldedInterval.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
     by_zone, dropped = np.cumsum(tally.histogram.table().sum(1)), tally.dropped[within]
-    is_hard = not len(tally.weight_above)
+    is_hard, weights = not len(tally.weight_above), tally.weight_above
+    if not is_hard:
+        weights = ExactSums(weights.limbs[within] + [part.weight_above.limbs[0] for part in parts]).settled()
     n_hits = [part.n_hits if is_hard else (0, 0) for part in parts]
     cells = [np.flatnonzero(part.cells) for part in parts]
     return replace(
@@ -60,7 +62,7 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
         cell_counts=np.concatenate([part.cells[own] for part, own in zip(parts, cells, strict=True)]),
         strata=_strata_above(tally, within, parts),
         hits=np.diff(_zone_ends(np.cumsum(tally.hits), within, n_hits, dropped), prepend=0),
-        weight_above=_weights_above(tally, within, parts),
+        weight_above=weights,
         floors=new.floors,
         events=HeldEvents.merge([HeldEvents.empty(), *(part.events for part in parts)]),
         counted=EventTally.merge([EventTally.empty(), *(part.counted for part in parts)]),
@@ -173,15 +175,6 @@ def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dro
     ends = cumulative[2 * within][:, None] + np.array(parts, np.int64)
     ends[dropped, 1] = cumulative[2 * within + 1][dropped]
     return np.asarray(ends.reshape(-1))
-
-
-def _weights_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) -> ExactSums:
-    if not len(tally.weight_above):
-        return tally.weight_above
-    sums = ExactSums(tally.weight_above.limbs[within])  # a copy
-    for i, part in enumerate(parts):
-        sums.limbs[i] += part.weight_above.limbs[0]
-    return sums.settled()
 
 
 def _soft_weight(events: IntervalEvents) -> ExactSums:

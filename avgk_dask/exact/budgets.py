@@ -31,11 +31,6 @@ _WIDEST_WINDOW = 1 << 14
 def parse_budget(k: Any) -> Fraction:
     """Return ``k`` as an exact fraction; a float means the decimal that Python prints for it.
 
-    Raises
-    ------
-    BudgetError
-        For a bool, NaN, infinity, or anything that is not a number.
-
     Examples
     --------
     >>> parse_budget(0.1), parse_budget("2.5"), parse_budget(3)
@@ -83,14 +78,7 @@ def parse_one(k: Any, n_classes: int) -> Fraction:
 
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
-    """Return one or several budgets as exact fractions between 0 and C, equal floats once.
-
-    Examples
-    --------
-    >>> parse_budgets([2, 1, "2.0", 0.5], 3)
-    (Fraction(2, 1), Fraction(1, 1), Fraction(1, 2))
-
-    """
+    """Return one or several budgets as exact fractions between 0 and C, equal floats once."""
     if n_classes < 1:
         raise ScoresError(f"scores must have at least one class; got {n_classes}. Check how they were stored.")
     refuse_masked(k, "k")
@@ -125,11 +113,7 @@ def count_labels_of_each(budget: Fraction, n_samples: Ints) -> Ints:
 def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
     """Return B' = floor((n + 1) k - C): with B' labels on n calibration samples, a new sample has at most k expected.
 
-    Raises
-    ------
-    BudgetError
-        If that is negative: the new sample alone might have more.
-
+    If that is negative, the new sample alone might have more: raise BudgetError.
     """
     count = math.floor((n_samples + 1) * budget - n_classes)
     if count < 0:

@@ -22,13 +22,6 @@ class HitLaw:
     """The distribution of hits among ``n_new`` samples, for the threshold at a rank of ``n_samples`` calibration scores.
 
     It is beta-binomial, with rank and n + 1 - rank, unless scores tie. With a rank above n, all classes are in the set.
-
-    Examples
-    --------
-    >>> law = HitLaw(9, 9, 1)  # the largest of nine scores
-    >>> round(law.at_most(0), 12), round(law.at_least(1), 12), law.interval(0.5)
-    (0.1, 0.9, (1, 1))
-
     """
 
     n_samples: int

@@ -1,4 +1,4 @@
-"""Blocks that differ from their metadata are refused, whichever of them it is."""
+"""Blocks that differ from their metadata are refused, in any position."""
 
 from __future__ import annotations
 

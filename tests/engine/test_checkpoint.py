@@ -42,7 +42,7 @@ class Interruption(BaseException):
 
 
 class BreakingStore(WrapperStore):
-    """A place for checkpoints that is gone after so many writes."""
+    """A place for checkpoints that is gone after some writes."""
 
     def __init__(self, store, n_writes):
         super().__init__(store)
@@ -121,7 +121,7 @@ def test_checkpoint__changes_no_result(engine, kind, data):
     with using(engine):
         expected = evaluate(store, ks, straddle=straddle)
         chunk_reads(store)
-        for _ in range(data.draw(st.integers(0, 3))):  # interrupted so many times
+        for _ in range(data.draw(st.integers(0, 3))):  # interruptions
             try:
                 actual = evaluate(store, ks, BreakingStore(place, data.draw(st.integers(0, 12))), straddle=straddle)
             except Interruption:
@@ -258,7 +258,7 @@ def test_checkpoint__that_is_damaged_is_computed_again(tmp_path):
         for file in sorted(path for path in place.rglob("*") if path.is_file()):
             data = file.read_bytes()
             kinds = b"", data[: len(data) // 2], bytes([*data[:40], data[40] ^ 1, *data[41:]])
-            # What is left of a request may still say something, which is then refused.
+            # A damaged request may still name another one, which is then refused.
             file.write_bytes(b"" if file.name == "request.json" else kinds[len(file.name) % 3])
             assert same(evaluate(store, [1, 2], place), expected)
     assert json.loads((place / "request.json").read_text())["function"] == "evaluate"
@@ -314,8 +314,8 @@ def test_checkpoint__serves_every_function_that_scans(tmp_path, top_m):
             for is_finished in (False, True):
                 actual = getattr(avgk, name)(path, *arguments, **options, checkpoint=place)
                 if not hasattr(actual, "attrs"):
-                    told = {"reads": 0} if is_finished and hasattr(actual, "reads") else {}
-                    assert actual == (dataclasses.replace(expected, **told) if told else expected)
+                    reads = {"reads": 0} if is_finished and hasattr(actual, "reads") else {}
+                    assert actual == (dataclasses.replace(expected, **reads) if reads else expected)
                     continue
                 names = [reads for reads in ("reads", "calibration_reads") if reads in expected.attrs]
                 for reads in names:  # a pass that a call asks for twice is kept from the first time on
@@ -414,9 +414,9 @@ def test_shelves__tell_what_fails(tmp_path):
 
 def test_format__of_checkpoints_is_told(tmp_path):
     evaluate(stored(np.eye(100, 4, dtype="f4"), None, (10, 4)), [1], tmp_path)
-    told = json.loads(pathlib.Path(tmp_path / "request.json").read_text())
-    assert told["format"] == checkpoints.FORMAT
-    assert told["avgk_dask"] == avgk.__version__
+    request = json.loads(pathlib.Path(tmp_path / "request.json").read_text())
+    assert request["format"] == checkpoints.FORMAT
+    assert request["avgk_dask"] == avgk.__version__
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ distributed = pytest.importorskip("distributed")
 
 from avgk_dask.engine.cluster import Death, Suspects, deaths_of  # noqa: E402 - it imports distributed
 
-#: Every band is a task, and stalls are told soon. They end a run soon only where they are wanted: workers begin slowly.
+#: Every band is a task, and stalls are reported soon. They end a run soon only in tests of that: workers begin slowly.
 SETTINGS = {"avgk.task-bytes": 1, "avgk.band-bytes": 1, "avgk.stall-seconds": 1, "avgk.stall-limit": 120}
 SOON = {"avgk.stall-limit": 3}
 
@@ -61,7 +61,7 @@ def signal_all(numbers, what):
 
 @pytest.fixture
 def after_task(monkeypatch):
-    """Give a function that sets what happens once so many tasks are finished."""
+    """Give a function that sets the action after a number of finished tasks."""
     wanted, n_finished, advance = {}, [0], progress_module.Progress.advance
 
     def counted(self, n):
@@ -74,7 +74,7 @@ def after_task(monkeypatch):
 
 
 def read(source, work, progress=None):
-    """Read a pass whose work is given; it must be a function inside a function, which travels as it is."""
+    """Read a pass whose work is given; it must be a function inside a function, which is sent unchanged."""
     what = edge_pass(source.dtype, source.shape[1], np.array([3]))
     with running(source, progress) as run:
         return run.read(Pass("scan", work, what.plan, what.state))
@@ -292,7 +292,7 @@ def watched_bars(monkeypatch):
 
 @contextmanager
 def _kills(made, n):
-    """Kill a worker each second, so many times, while something runs."""
+    """Kill a worker each second, a number of times, while something runs."""
     import threading
 
     over = threading.Event()
@@ -361,10 +361,12 @@ def test_tasks__whose_workers_were_killed_by_others_are_tried_again(store, tmp_p
 
 
 def events(*deaths):
-    """Return what a scheduler logs of deaths: (worker, tasks), and those that were expected or are no deaths."""
-    told = [{"action": "remove-worker", "worker": w, "processing-tasks": set(t), "expected": False} for w, t in deaths]
+    """Return what a scheduler logs of deaths: (worker, tasks), and other events."""
+    removals = [
+        {"action": "remove-worker", "worker": w, "processing-tasks": set(t), "expected": False} for w, t in deaths
+    ]
     others = [{"action": "add-worker", "worker": "a"}, {"action": "remove-worker", "worker": "b", "expected": True}]
-    return [(float(i), event) for i, event in enumerate([*others, *told])]
+    return [(float(i), event) for i, event in enumerate([*others, *removals])]
 
 
 def n_tries(suspects, task, deaths, finished=()):
@@ -387,7 +389,7 @@ def test_suspects__a_task_that_alone_ends_its_workers_is_tried_twice():
 def test_suspects__a_task_whose_memory_was_full_is_tried_twice_whatever_else_dies():
     deaths = deaths_of(events(("x", "t"), ("y", "u"), ("z", "t"), ("w", "v")), [(0.0, {"worker": "z"})])
     assert n_tries(Suspects({"t", "u", "v"}), "t", deaths, {"u", "v"}) == 2
-    # Each task is too large: those of others that died so are no proof of anything else.
+    # Each task is too large: other such deaths do not prove another cause.
     full = deaths_of(events(("x", "t"), ("y", "u"), ("z", "t")), [(0.0, {"worker": w}) for w in "xyz"])
     assert n_tries(Suspects({"t", "u"}), "t", full) == 2
 
@@ -399,20 +401,20 @@ def test_suspects__a_burst_of_kills_lets_tasks_try_again_more_often():
 
 
 def test_suspects__tasks_are_tried_again_as_long_as_others_prove_that_kills_come_from_outside():
-    suspects, told, finished = Suspects({"t", *map(str, range(50))}), [("x", "t")] * 4, set()
+    suspects, deaths_so_far, finished = Suspects({"t", *map(str, range(50))}), [("x", "t")] * 4, set()
     for n in range(50):
-        told += [("y", [str(n)]), ("x", "t")]
+        deaths_so_far += [("y", [str(n)]), ("x", "t")]
         finished.add(str(n))
-        assert suspects.try_again("t", deaths_of(events(*told), []), finished)
-    told += [("x", "t")] * 3  # kills of others have ended, and it still ends its workers
-    assert n_tries(suspects, "t", deaths_of(events(*told), []), finished) == 20
+        assert suspects.try_again("t", deaths_of(events(*deaths_so_far), []), finished)
+    deaths_so_far += [("x", "t")] * 3  # kills of others have ended, and it still ends its workers
+    assert n_tries(suspects, "t", deaths_of(events(*deaths_so_far), []), finished) == 20
 
 
 def test_suspects__the_death_of_an_idle_worker_is_a_proof():
-    suspects, told = Suspects({"t"}), [("x", "t")] * 4
+    suspects, deaths_so_far = Suspects({"t"}), [("x", "t")] * 4
     for _ in range(30):
-        told += [("y", ()), ("x", "t")]
-        assert suspects.try_again("t", deaths_of(events(*told), []), ())
+        deaths_so_far += [("y", ()), ("x", "t")]
+        assert suspects.try_again("t", deaths_of(events(*deaths_so_far), []), ())
 
 
 def test_suspects__a_task_beside_the_cause_outlives_it():

@@ -1,4 +1,4 @@
-"""Held and counted events: where the first ties end, and what they bring."""
+"""Held and counted events: the place of the last kept tie, and the gains of the sets."""
 
 from __future__ import annotations
 

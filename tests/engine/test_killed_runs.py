@@ -42,7 +42,7 @@ print("digest", digest.hexdigest(), flush=True)
 
 
 def run(path, place, log, n_lines=None):
-    """Return the digest of a run, or None if it was killed after so many lines."""
+    """Return the digest of a run, or None if it was killed after a number of lines."""
     command = [sys.executable, "-c", RUN, str(path), str(place), str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -115,7 +115,7 @@ def scan_outcome(drawn, options):
     return read
 
 
-def telling(drawn):
+def row_sets_of(drawn):
     shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
     return telling_pass(shape, [KnownSets(drawn.key, 1, 1)])
 
@@ -180,7 +180,7 @@ def group_outcome(search):
     return [getattr(search.targets, field.name).tolist() for field in dataclasses.fields(search.targets)]
 
 
-#: Of each kind of state: its states of the bands drawn, and what is read of a state.
+#: For each kind of state: the states of some drawn bands, and the values that are read from a state.
 KINDS = {
     "ScanTally": (
         lambda d: scans(d, d.hard, max_held=0, strata="ranks"), lambda d: scan_outcome(d, {"max_held": 0, "strata": "ranks"})
@@ -342,7 +342,7 @@ KINDS = {
         lambda d: lambda t: content(t),
     ),
     "ToldSets": (
-        lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
+        lambda d: numbered(d, tell_band, d.hard, row_sets_of(d).plan),
         lambda d: lambda t: [content(row) for row in t.told],
     ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),

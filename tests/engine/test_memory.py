@@ -126,7 +126,7 @@ def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype, what):
     )
     peak, task, merged = json.loads(run.stdout)
     print(f"{what} {dtype} {chunks}: peak {peak / 1e6:.0f} MB, task {task / 1e6:.0f} MB, merged {merged / 1e6:.0f} MB")
-    # One process does all here: it runs the tasks, one at a time, and holds what they merge into.
+    # One process does everything here: it runs the tasks, one at a time, and holds the merged state.
     assert peak <= task + merged
 
 
@@ -266,7 +266,7 @@ def test_task_memory__counts_codecs_that_hold_what_they_decode_twice():
 
 
 def test_scans__copy_a_few_rows_at_a_time():
-    """A chunk of whole rows may be large: what a scan holds beside it must be less than it."""
+    """A chunk of whole rows may be large: everything else in a scan must be smaller."""
     rows = np.random.default_rng(0).random((64, 1 << 16), np.float32)  # 16 MiB
     rows /= rows.sum(1, keepdims=True)
     plan = RegretPlan(rows.dtype, rows.shape[1], (0.5, 0.5), (1, 2))

@@ -119,7 +119,7 @@ def test_bar__of_stages_that_read_no_scores_counts_tasks(store, stages, capsys):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Give what the bars showed so far: the text that stands before a count, or alone."""
+    """Give what the bars showed so far: the text before a count, or alone."""
     actual, new_bar = [], progress_module.new_bar
 
     def watched(**options):
@@ -144,7 +144,7 @@ def test_phases__are_named_before_between_and_after_what_is_counted(store, drawn
         "avgk opening", "avgk pilot", "avgk settling", "avgk scan", "avgk settling",
     ]  # fmt: skip
     last = capsys.readouterr().err.rpartition("\r")[2]
-    assert last.startswith("avgk scan: 100%")  # what was counted stays
+    assert last.startswith("avgk scan: 100%")  # the last count stays
     assert last.endswith("\n")
 
 
@@ -166,8 +166,8 @@ def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
 
 def test_phase__is_silent_without_a_bar(capfd):
     for asked in (None, False):
-        with run_module.showing(asked) as told, progress_module.phase("opening"):
-            assert told.phase == "opening"
+        with run_module.showing(asked) as shown, progress_module.phase("opening"):
+            assert shown.phase == "opening"
     with progress_module.phase("opening"):
         pass
     assert capfd.readouterr() == ("", "")
@@ -240,8 +240,8 @@ def test_log__tells_the_dashboard_of_a_cluster_once(store, caplog):
     with distributed.Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
         for _ in range(2):
             avgk.threshold(store, 1)
-        told = [record.getMessage() for record in caplog.records if record.name == "avgk_dask"]
-        assert told == [f"dashboard {client.dashboard_link}"]
+        messages = [record.getMessage() for record in caplog.records if record.name == "avgk_dask"]
+        assert messages == [f"dashboard {client.dashboard_link}"]
 
 
 def test_reads__name_the_rows_and_chunks_of_a_task(store):

@@ -1,4 +1,4 @@
-"""Searches are pure: driven by hand over bands of a matrix in memory, without Dask, they find what is by definition."""
+"""Searches are pure: driven by hand over bands of a matrix in memory, without Dask, their results are those of the definition."""
 
 from __future__ import annotations
 

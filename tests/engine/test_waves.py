@@ -1,4 +1,4 @@
-"""Waves: scans in parts, with brackets that narrow. What is folded is what a scan with the narrow ones would have actual."""
+"""Waves: scans in parts, with brackets that narrow. A folded tally is that of a scan with the narrow ones."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, 
         for key in {key for key in encode(scores.reshape(-1)).tolist() if new[j][0] <= key <= new[j][1]}:
             whole = events[0].take(key, events[0].n_scores, c)
             for n_labels in range(whole.n_above, whole.n_above + whole.n_ties + 1):
-                told = []
+                outcomes = []
                 for one in events:
                     t = one.take(key, n_labels, c)
                     counts = t.n_above, t.n_ties, t.changes.tolist(), summed(t.strata)
-                    told.append((*counts, t.weight_kept, t.weight_above, t.cut))
-                assert told[0] == told[1]
+                    outcomes.append((*counts, t.weight_kept, t.weight_above, t.cut))
+                assert outcomes[0] == outcomes[1]
 
 
 @given(drawn_scans(), st.data())

@@ -80,7 +80,7 @@ def test_gather_above__equals_its_twin(data):
     assert tuple(a) == tuple(b)
     (stop, *_), n_listed = a, int(left[2][a[0] - first])
     for x, y in zip([*left[:5], left[-1]], [*right[:5], right[-1]], strict=True):  # all but the scratch
-        # What lies behind the last listed score is of no meaning.
+        # Entries after the last listed score have no meaning.
         meant = n_listed if x.shape == (room,) else stop if x.shape == (len(scores), n_ranks) else None
         assert np.array_equal(x[:meant], y[:meant], equal_nan=x.dtype.kind == "f")
 

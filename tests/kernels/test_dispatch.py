@@ -76,10 +76,10 @@ def test_compiling__is_told_once_for_a_kernel_and_those_it_calls():
         return inner(x)
 
     listen()
-    told = []
-    with watching(lambda begins: told.append((begins, is_compiling()))):
+    reports = []
+    with watching(lambda begins: reports.append((begins, is_compiling()))):
         outer(1)
         outer(2)
     outer(1.5)
-    assert told == [(True, True), (False, False)]
+    assert reports == [(True, True), (False, False)]
     assert not is_compiling()

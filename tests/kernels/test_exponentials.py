@@ -29,7 +29,7 @@ HARD = [
 
 
 def softmax_of(module, scores, temperature, dtype=None):
-    """Return the softmax of rows with the kernels of a module, in the dtype given; the row that was refused, too."""
+    """Return the softmax of rows with the kernels of a module in a dtype, and the row that was refused."""
     rows = np.ascontiguousarray(np.atleast_2d(scores))
     out, width = np.zeros(rows.shape, dtype or rows.dtype), -(-rows.shape[1] // LANES) * LANES
     if out.dtype == np.float32:

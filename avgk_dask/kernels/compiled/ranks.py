@@ -164,11 +164,8 @@ def _middle(a: Any, b: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
-    """Count, for two ascending columns, the b below each a and the a above each b, in the time of one merge.
-
-    Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the merge take
-    turns, so that their loads overlap.
-    """
+    # Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the merge take
+    # turns, so that their loads overlap.
     n_a, n_b = a.size, b.size
     end_i, end_j = _middle(a, b)
     i, j, p, q = np.int64(0), np.int64(0), end_i, end_j
