@@ -16,7 +16,8 @@ import numpy as np
 from ..arrays import Array, Dtype, Ints
 from ..exact.sums import in_units
 from ..kernels.dispatch import count_apart, join_bins
-from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier_bits, is_half
+from ..kernels.keys import KEY_MAX, NAN_KEY
+from ..kernels.keys import missing_key as missing_key
 from ..kernels.keys import narrow_dtype as narrow_dtype
 from ..records import EACH, MOST, OWN, Merging, State
 
@@ -149,11 +150,6 @@ class RankedTally(State):
         """Return the empty tally."""
         return cls(np.zeros((0, 0), np.int32))
 
-    @classmethod
-    def from_rows(cls, scores: Array, dtype: Dtype, n_bins: int) -> RankedTally:
-        """Return the tally of rows of descending carrier values; ``n_bins`` is that of each histogram, 0 for none."""
-        return cls(np.ascontiguousarray(narrow_keys(scores, dtype).T), (), n_bins)
-
     @property
     def n_ranks(self) -> int:
         """The number of ranks."""
@@ -176,25 +172,6 @@ class RankedTally(State):
         if self.histograms:
             new = tuple(KeyHistogram.merge(pair) for pair in zip(self.histograms, new, strict=True))
         return type(self)(self.keys[:, :0], new, self.n_bins)
-
-
-def narrow_keys(scores: Array, dtype: Dtype) -> Array:
-    """Return the order keys of carrier values, in 32 bits if these suffice; NaN is the smallest integer."""
-    bits, magnitude = carrier_bits(scores)
-    narrow = narrow_dtype(dtype)
-    if magnitude:
-        keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
-        keys[scores != scores] = missing_key(dtype)
-        return keys
-    keys = scores.astype(narrow)
-    if is_half(dtype):
-        keys[scores == HALF_NAN] = missing_key(dtype)
-    return keys
-
-
-def missing_key(dtype: Dtype) -> int:
-    """Return the narrow key of NaN: the smallest integer."""
-    return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 
 
 def partitioned_top(tile: Array, n_ranks: int) -> Array:

@@ -21,7 +21,7 @@ from ..bands.rows import Candidates, Listing, TileReader, TopRanks, checked_slab
 from ..exact.sums import ExactSums
 from ..kernels import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
-from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range, narrow_dtype
+from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range, narrow_dtype, narrow_keys
 from ..kernels.zones import N_BINS, intervals_of
 from .events import EventTally, HeldEvents, Split, split_candidates
 from .plan import ScanPlan, ScanShape
@@ -53,8 +53,8 @@ class _BandScan:
         #: By stretch of rows: the number of scores of each row above each interval, and the zones of the labels.
         self.above_parts: list[NDArray[np.int32]] = []
         self.zone_parts: list[NDArray[np.int32]] = []
-        self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
-        self.weight_at_rank = ExactSums.zeros(0 if self.soft is None else plan.shape.n_ranks)
+        #: The soft labels' weight above each interval, and at each rank.
+        self.weights = None if self.soft is None else (ExactSums.zeros(n), ExactSums.zeros(plan.shape.n_ranks))
         self.sample = np.zeros(N_BINS, np.int64)
         self.rows: list[HeldRows] = []
         self.held: list[HeldEvents] = []
@@ -62,7 +62,7 @@ class _BandScan:
         self.counting = False
         self.dropped = np.zeros(n, bool)
         self.ranked: list[RankedTally] = []
-        self.distance = DistanceTally.empty()
+        self.distances: list[DistanceTally] = []
 
     def scan(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
@@ -169,7 +169,8 @@ class _BandScan:
                 self._hold_ranked(top.scores)
 
     def _hold_ranked(self, scores: Array) -> None:
-        self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_bins))
+        keys = np.ascontiguousarray(narrow_keys(scores, self.plan.shape.dtype).T)
+        self.ranked.append(RankedTally(keys, (), self.plan.shape.ranked_bins))
 
     def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
         self._take_distance(first, 0)
@@ -189,7 +190,7 @@ class _BandScan:
         for first in range(0, slab.shape[0], step):
             rows = slice(first, first + step)
             labels = self.soft[rows, first_class : first_class + slab.shape[1]]
-            self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
+            self.distances.append(DistanceTally.from_block(slab[rows], labels))
 
     def _take_sample(self, block: Array) -> None:
         """Count a sample of all scores, unless every score is listed."""
@@ -207,9 +208,9 @@ class _BandScan:
         shape = self.plan.shape
         if shape.n_ranked:
             self._hold_ranked(top.scores[:, : shape.n_ranked])
-        if self.soft is not None:
+        if self.soft is not None and self.weights is not None:
             row, rank = np.nonzero(top.classes[:, : shape.n_ranks] >= 0)
-            self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
+            self.weights[1].add(self.soft[row, top.classes[row, rank]], rank)
         elif self.hard is not None and shape.n_ranks:
             self.ranks[:] = top.ranks_of(self.hard, shape.n_ranks)
 
@@ -228,13 +229,13 @@ class _BandScan:
         above, label_zones, split, n_events = split_candidates(candidates, zones, self.histogram, labels)
         self.above_parts.append(above)
         self.zone_parts.append(label_zones)
-        if self.soft is not None:
+        if self.soft is not None and self.weights is not None:
             # A weight counts from the first interval below its score: interval j is below all keys from the gap above it on.
             weights = self.soft[candidates.rows(), candidates.classes]
             gaps = zones.floors[0::2][zones.first_zone :]
             n_below = np.searchsorted(gaps[::-1], candidates.keys, side="right")
             inner = n_below > 0
-            self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
+            self.weights[0].add(weights[inner], zones.n_intervals - n_below[inner])
         self._hold(split, n_events, candidates.first_row)
 
     def _hold_candidates(self, candidates: Candidates, labels: Ints | None) -> None:
@@ -286,6 +287,7 @@ class _BandScan:
 
     def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
         zones, shape = self.plan.zones, self.plan.shape
+        weight_above, weight_at_rank = self.weights or (ExactSums.zeros(0), ExactSums.zeros(0))
         above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
         label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
         cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
@@ -306,8 +308,8 @@ class _BandScan:
             strata=sums,
             strata_ranks=StrataRanks.of(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
             hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
-            weight_above=self.weight_above.running(),
-            weight_at_rank=self.weight_at_rank.settled(),
+            weight_above=weight_above.running(),
+            weight_at_rank=weight_at_rank.settled(),
             max_held=shape.max_held if self.plan.with_rows else 0,
             rows=tuple(self.rows),
             floors=zones.floors,
@@ -320,7 +322,7 @@ class _BandScan:
             sample=BinCounts.of(self.sample),
             n_sampled=n_taken * -(-shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
-            distance=self.distance,
+            distance=DistanceTally.merge([DistanceTally.empty(), *self.distances]),
             looked=self.look.counts(),
             n_bands=1,
             band_sums=in_band,

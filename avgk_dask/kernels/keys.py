@@ -179,6 +179,25 @@ def narrow_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
 
 
+def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the order keys of carrier values, in 32 bits if these suffice; NaN is the smallest integer."""
+    bits, magnitude = carrier_bits(scores)
+    narrow = narrow_dtype(dtype)
+    if magnitude:
+        keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
+        keys[scores != scores] = missing_key(dtype)
+        return keys
+    keys = scores.astype(narrow)
+    if is_half(dtype):
+        keys[scores == HALF_NAN] = missing_key(dtype)
+    return keys
+
+
+def missing_key(dtype: np.dtype[Any]) -> int:
+    """Return the narrow key of NaN: the smallest integer."""
+    return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
+
+
 #: Bits of a tie's pseudo-random draw: the same for any number of keys, and enough for two million of them.
 SPREAD_BITS = 40
 

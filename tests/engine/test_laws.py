@@ -35,7 +35,7 @@ from avgk_dask.engine.tally import DistanceTally
 from avgk_dask.engine.tasks import KeptState
 from avgk_dask.engine.ties import CutPlan, TieWindow, WantedTies, WeightPlan, cut_band, tally_weights
 from avgk_dask.exact.sums import ExactSums
-from avgk_dask.kernels.keys import encode
+from avgk_dask.kernels.keys import encode, narrow_keys
 from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
 from avgk_dask.statistics.above import AbovePlan, beside, scan_beside
@@ -147,7 +147,7 @@ def beside_plan(drawn):
 
 
 def ranked_in_bins(scores, in_bins):
-    tally = RankedTally.from_rows(np.sort(scores, 1)[:, ::-1], F8, 2)
+    tally = RankedTally(narrow_keys(np.sort(scores, 1)[:, ::-1], F8).T, (), 2)
     return tally.binned() if in_bins else tally
 
 
