@@ -20,9 +20,9 @@ from ..kernels import lanes_for, row_scratch
 from ..kernels.dispatch import gather_above, rank_top
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_float, is_half
 from ..masks import plain_block, plain_labels, with_unlabelled
+from ..records import BEYOND
 from .passes import NOWHERE, UsableLabels
 
-NO_INDEX = np.iinfo(np.int64).max
 #: Candidates listed at a time, to stay in cache; from slabs, enough to be worth a call of the kernel.
 LISTED = 1 << 12
 _STREAMED = 1 << 17
@@ -132,7 +132,7 @@ class TileReader:
         self.tile_scores = tile_scores
         self.n_nan = 0
         #: Row and class of the first NaN in row-major order.
-        self.first_nan = (NO_INDEX, NO_INDEX)
+        self.first_nan = (BEYOND, BEYOND)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
         """Return (first row, tile) of a block: the whole block, or stretches of rows if it must be converted."""

@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -81,7 +81,7 @@ class Progress:
         yield
 
     def close(self) -> None:
-        """Remove what is shown."""
+        """Remove the bar or line."""
 
     def _show_stage(self) -> None: ...
 
@@ -210,10 +210,7 @@ class Bar(Progress):
 
     @contextmanager
     def aside(self) -> Iterator[None]:  # noqa: D102
-        if self._bar is None:
-            yield
-            return
-        with self._bar.external_write_mode(file=sys.stderr):
+        with nullcontext() if self._bar is None else self._bar.external_write_mode(file=sys.stderr):
             yield
 
     def say(self, text: str) -> None:  # noqa: D102
