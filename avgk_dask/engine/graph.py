@@ -16,20 +16,8 @@ from ..bands.passes import Pass
 from ..settings import setting
 from ..sources.reading import Key
 from ..sources.source import Source, group_bands, group_chunks
+from . import tasks
 from .checkpoint import KeptPass
-from .tasks import (
-    Assignment,
-    Graph,
-    TaskNumbers,
-    as_delayed,
-    constant,
-    merge_states,
-    read_bands,
-    read_chunks,
-    read_kept,
-    task,
-    token_of,
-)
 
 #: States that a task holds before it merges them.
 _HELD_STATES = 8
@@ -112,31 +100,31 @@ def pass_task(source: Source, pass_: Pass, kept: KeptPass | None = None) -> tupl
         groups = group_bands(source, pass_.max_tasks, pass_.bands, steady=steady)
     else:
         groups = group_chunks(source, len(pass_.columns), steady=steady)
-    token = token_of(source.token, pass_, groups, setting("fan-in"), steady)
+    token = tasks.token_of(source.token, pass_, groups, setting("fan-in"), steady)
     plan_key, keeper_key = f"avgk-plan-{token}", f"avgk-keeper-{token}"
     ignored = () if source.mask is None else source.mask.ignored
-    assignment = Assignment(pass_, source.preparations, ignored, math.prod(source.shape))
-    graph: Graph = {plan_key: constant(plan_key, assignment)}
+    assignment = tasks.Assignment(pass_, source.preparations, ignored, math.prod(source.shape))
+    graph: tasks.Graph = {plan_key: tasks.constant(plan_key, assignment)}
     if kept is not None:
-        graph[keeper_key] = constant(keeper_key, kept.keeper)
+        graph[keeper_key] = tasks.constant(keeper_key, kept.keeper)
     by_key = {f"avgk-{pass_.name}-{token}-{numbers[0]}": numbers for numbers in groups}
     for key, numbers in by_key.items():
-        keeping = () if kept is None else (read_kept, Key(keeper_key), kept.name(numbers))
+        keeping = () if kept is None else (tasks.read_kept, Key(keeper_key), kept.name(numbers))
         if pass_.columns is None:
             n_held = 2 if pass_.max_tasks else _HELD_STATES
             bands = source.bands(numbers), source.labels_of(numbers), source.masks_of(numbers)
-            task_numbers = TaskNumbers(numbers, source.places_of(numbers))
-            graph[key] = task(key, *keeping, read_bands, *bands, task_numbers, Key(plan_key), n_held)
+            task_numbers = tasks.TaskNumbers(numbers, source.places_of(numbers))
+            graph[key] = tasks.task(key, *keeping, tasks.read_bands, *bands, task_numbers, Key(plan_key), n_held)
         else:
             assert pass_.bands is not None
             chunks = tuple((pass_.bands[number], pass_.columns[number]) for number in numbers)
             of_bands = [band for band, _ in chunks]
-            task_numbers = TaskNumbers(numbers, source.places_of(of_bands), chunks)
+            task_numbers = tasks.TaskNumbers(numbers, source.places_of(of_bands), chunks)
             scores = source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(of_bands)
-            graph[key] = task(key, *keeping, read_chunks, *scores, task_numbers, Key(plan_key))
+            graph[key] = tasks.task(key, *keeping, tasks.read_chunks, *scores, task_numbers, Key(plan_key))
     merges = _merge_tree(list(by_key), fan_in_of(pass_.state_bytes), token)
     root = [*by_key, *merges][-1]
-    (merged,) = as_delayed([root], graph | merges, source.collections(), f"avgk-{pass_.name}-{token}")
+    (merged,) = tasks.as_delayed([root], graph | merges, source.collections(), f"avgk-{pass_.name}-{token}")
     return merged, Reads(source, pass_, by_key, tuple(merges))
 
 
@@ -146,14 +134,14 @@ def fan_in_of(state_bytes: int) -> int:
     return int(max(2, min(setting("fan-in"), fitting)))
 
 
-def _merge_tree(keys: list[str], fan_in: int, token: str) -> Graph:
+def _merge_tree(keys: list[str], fan_in: int, token: str) -> tasks.Graph:
     """Return a tree of merges over some tasks; its root is the last one."""
-    merges: Graph = {}
+    merges: tasks.Graph = {}
     level = 0
     while len(keys) > 1:
         parts = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
         keys = [f"avgk-merge-{token}-{level}-{i}" for i in range(len(parts))]
         for key, part in zip(keys, parts, strict=True):
-            merges[key] = task(key, merge_states, [Key(name) for name in part])
+            merges[key] = tasks.task(key, tasks.merge_states, [Key(name) for name in part])
         level += 1
     return merges

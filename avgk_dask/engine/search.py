@@ -24,6 +24,7 @@ from ..bands.passes import Pass
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
 from ..kernels.zones import N_BINS, ZoneTable
+from . import waves
 from .events import EventTally, HeldEvents, IntervalEvents
 from .pilot import PilotSample, Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
 from .plan import ScanPlan, ScanShape, Script, adopted_shape, fitting_script, grown_plan
@@ -32,17 +33,6 @@ from .scan import scan_band
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
 from .ties import CutPlan, Selection, TieCuts, WantedTies, changed_cells, cut_band, extreme_weights
-from .waves import (
-    base_cells,
-    can_fold,
-    certain_bracket,
-    expected_held,
-    first_wave,
-    fold,
-    narrow,
-    next_wave,
-    spread_bands,
-)
 
 #: More scans than any search needs: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
@@ -131,7 +121,7 @@ def select_from_events(evidence: Evidence, at: ThresholdInterval) -> Selection:
     extremes = None
     if not soft or gains.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
         extremes = extreme_weights(n_ties, n_kept, tie_weight, gains.tie_weights if soft else None)
-    cells = changed_cells(base_cells(tally, at.j), gains.changes)
+    cells = changed_cells(waves.base_cells(tally, at.j), gains.changes)
     strata = StrataSums.merge([tally.strata.columns([at.j]), gains.strata])
     counts = n_above, n_ties, n_kept, cells
     return Selection(budget, key, *counts, weight, gains.cut, above, tie_weight, extremes, strata)
@@ -219,7 +209,7 @@ class ThresholdSearch:
                 return scan
             last = self.n_seen + n_next
             scripted = [band for wave in self.script for band in wave.bands.tolist()]
-            bands = spread_bands(self.shape.n_bands, self.n_seen, last, scripted)
+            bands = waves.spread_bands(self.shape.n_bands, self.n_seen, last, scripted)
             return replace(scan, bands=bands, is_wave=True, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
@@ -243,8 +233,8 @@ class ThresholdSearch:
         if self.n_scripted < len(self.script):
             return int(self.script[self.n_scripted].bands.size)
         if self.so_far is None:
-            return first_wave(self.shape, self.plan.expected_events)
-        return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
+            return waves.first_wave(self.shape, self.plan.expected_events)
+        return waves.next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
 
     def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
         assert self.plan is not None
@@ -262,10 +252,10 @@ class ThresholdSearch:
         if n_scripted >= len(self.script):
             return None
         following = self.script[n_scripted].plan
-        if plan.with_rows != following.with_rows or not can_fold(merged, plan.zones, following.zones):
+        if plan.with_rows != following.with_rows or not waves.can_fold(merged, plan.zones, following.zones):
             return None
         same = np.array_equal(plan.zones.floors, following.zones.floors)
-        so_far = merged if same else fold(merged, plan.zones, following.zones)
+        so_far = merged if same else waves.fold(merged, plan.zones, following.zones)
         return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
 
     def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
@@ -274,9 +264,9 @@ class ThresholdSearch:
         After a script, brackets stay wide while their events fit, for a store that grows again and for other budgets.
         """
         after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
-        if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
+        if plan.with_rows or (self.script and waves.expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
             return replace(after, so_far=merged, plan=plan)
-        so_far, plan = narrow(merged, plan, self._spans(merged.n_nan), self.n_seen)
+        so_far, plan = waves.narrow(merged, plan, self._spans(merged.n_nan), self.n_seen)
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
@@ -378,7 +368,7 @@ class ThresholdSearch:
             return ThresholdBracket(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
             return ThresholdInterval(zone // 2, budget, n_before, rank - n_before, (low, high))
-        return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
+        return waves.certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
 
 
 def _select_nothing(tally: ScanTally, budget: int) -> Selection:
