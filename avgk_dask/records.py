@@ -85,7 +85,7 @@ class Record:
     def to_parts(self) -> list[bytes | memoryview]:
         """Return the record as pieces of bytes: the length of a JSON text, the text, and the data of each array."""
         arrays: dict[str, Array] = {}
-        form = _packed(self, "", arrays)
+        form = _pack(self, "", arrays)
         data = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays.values()]
         layout = [[name, d.dtype.str, a.shape, d.nbytes] for (name, a), d in zip(arrays.items(), data, strict=True)]
         head = json.dumps([form, layout]).encode()
@@ -95,7 +95,7 @@ class Record:
     def from_bytes(cls, data: bytes | memoryview) -> Self:
         """Return the record whose pieces ``to_parts`` gave; raise ReadError if they are damaged or of another version."""
         try:
-            record = _unpacked(*_split(memoryview(data)))
+            record = _unpack(*_split(memoryview(data)))
         except _DAMAGE as error:
             raise ReadError(
                 f"a stored state is damaged, or another version wrote it: {error}. Compute it again."
@@ -171,22 +171,22 @@ def _split(data: memoryview) -> tuple[object, dict[str, Array]]:
     return form, arrays
 
 
-def _packed(value: object, name: str, arrays: dict[str, Array]) -> object:
+def _pack(value: object, name: str, arrays: dict[str, Array]) -> object:
     """Return a value in the types of JSON, and add its arrays to ``arrays`` under their names."""
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"array": name}
     if isinstance(value, Record):
-        inner = {field: _packed(part, f"{name}.{field}".lstrip("."), arrays) for field, part in value._values().items()}
+        inner = {field: _pack(part, f"{name}.{field}".lstrip("."), arrays) for field, part in value._values().items()}
         return {"kind": type(value).__name__, "version": value.VERSION, "fields": inner}
     if isinstance(value, tuple):
-        return [_packed(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
+        return [_pack(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
+def _unpack(form: object, arrays: Mapping[str, Array]) -> object:
     if isinstance(form, list):
-        return tuple(_unpacked(part, arrays) for part in form)
+        return tuple(_unpack(part, arrays) for part in form)
     if not isinstance(form, dict):
         return form
     if "array" in form:
@@ -194,7 +194,7 @@ def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
     kind = Record._KINDS[form["kind"]]
     if form["version"] != kind.VERSION:
         raise ValueError(f"version {form['version']} of {form['kind']}, not {kind.VERSION}")
-    values = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
+    values = {name: _unpack(part, arrays) for name, part in form["fields"].items()}
     for field in fields(kind):  # type: ignore[arg-type]
         if not _is_a(values[field.name], _hints(kind)[field.name]):  # type: ignore[arg-type]
             raise ValueError(f"{form['kind']}.{field.name} has a value of another type")

@@ -154,7 +154,7 @@ class Checkpoint:
             return None
         bands = self.bands if source.labels is not None else replace(self.bands, labels=self.bands.labels * 0)
         made = source.preparations
-        prepared: list[object] = [(_unplaced(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
+        prepared: list[object] = [(_without_location(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
         if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
             # Excluded samples before a band change the numbers of its rows, which order ties.
             prepared.append(tuple(source.rows))
@@ -183,20 +183,20 @@ def open_checkpoint(
     if key.folder and whole.read_plain(_REQUEST) is not None:
         raise OptionError(f"checkpoint must be of the same request; got {whole.location} with another one. {_CURE}")
     request = _request(key, source)
-    _compare(shelf, request)
+    _check_request(shelf, request)
     shelf = replace(shelf, owner=token_of(request))
     saved = load_record(Bands, shelf, _BANDS)
     if saved is not None:
         source = _with_bands(source, saved, shelf)
     bands = Bands.of(source, _label_hashes(source, compute))
     if saved is not None:
-        _compare_bands(shelf, saved, bands, source)
+        _check_bands(shelf, saved, bands, source)
     shelf.write_plain(_REQUEST, [json.dumps({**request, _HASH: token_of(request)}, indent=1, sort_keys=True).encode()])
     shelf.write(_BANDS, bands.to_parts())
     return Checkpoint(shelf, bands, source), source
 
 
-def _unplaced(transform: Transform) -> Transform:
+def _without_location(transform: Transform) -> Transform:
     """Return a transform without the location of its store, which only errors use."""
     return replace(transform, location="") if isinstance(transform, (Softmax, Slots)) else transform
 
@@ -219,7 +219,7 @@ def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
     return {"format": FORMAT, "avgk_dask": own_version, "function": key.function, **options, **facts}
 
 
-def _compare(shelf: Shelf, request: Mapping[str, object]) -> None:
+def _check_request(shelf: Shelf, request: Mapping[str, object]) -> None:
     """Refuse a checkpoint of another request; one with a damaged request begins anew."""
     data = shelf.read_plain(_REQUEST)
     if data is None:
@@ -268,7 +268,7 @@ def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
     return source.with_rows(before)
 
 
-def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
+def _check_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
     """Refuse a checkpoint of other scores or labels; single bands may have changed."""
     n_scores, n_labels = saved.n_same(bands)
     grown = bands.rows[-1] > saved.rows[-1]

@@ -235,7 +235,7 @@ class Watch:
         """Return the values of tasks; cancel all of them on an error or interrupt."""
         if (address := new_dashboard(self._client)) is not None:
             LOGGER.info("dashboard %s", address)
-        with translate_faults(self._client, self._reads), _seceded():
+        with translate_faults(self._client, self._reads), _secede():
             futures = self._client.compute([*tasks, *self._steps(tasks)])
             try:
                 self._await(futures, results={task.key for task in tasks})
@@ -333,7 +333,7 @@ class Watch:
 
 
 @contextmanager
-def _seceded() -> Iterator[None]:
+def _secede() -> Iterator[None]:
     """If this is the thread of a task, leave it to other tasks meanwhile."""
     try:
         distributed.secede()

@@ -114,11 +114,11 @@ class Caps:
             event_bytes=item + 12 + (8 if soft else 1) + (4 if strata.kind else 1),
             strata=strata.kind,
             strata_bytes=strata.n_bytes,
-            looked=_looked(source.rows),
+            looked=_choose_rows(source.rows),
         )
 
 
-def _looked(rows: Sequence[int]) -> bytes:
+def _choose_rows(rows: Sequence[int]) -> bytes:
     bounds = np.asarray(rows, np.int64)
     samples = np.unique(np.linspace(0, bounds[-1] - 1, _LOOKED).astype(np.int64))
     bands = np.searchsorted(bounds, samples, side="right") - 1
@@ -182,7 +182,7 @@ class Projection:
     @classmethod
     def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
         """Project a scan for budgets, which are numbers of labels in all."""
-        return cls.of_states(_scan_task(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
+        return cls.of_states(_scan_task_bytes(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
 
     def merging(self, limit: MergeLimit) -> int:
         """Return the bytes of the process that merges while its other threads run tasks."""
@@ -247,7 +247,7 @@ def fitting_shape(
     return shape
 
 
-def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
+def _scan_task_bytes(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     """Return the bytes of one task of a scan.
 
     A slab, its encoded form, and a copy if zarr assembles it; the converted tile, if the dtype has no kernel of its own; buffers

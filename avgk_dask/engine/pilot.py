@@ -172,7 +172,7 @@ def plan_from_pilot(shape: ScanShape, sample: PilotSample, spans: Sequence[Span]
         return plan_rows(shape, floor, sample.lowest, sample.highest)
     highs, lows = (guess_brackets(sample, shape, ranks) for ranks in zip(*spans, strict=True))
     brackets = [(low, high) for (low, _), (_, high) in zip(lows, highs, strict=True)]
-    expected = sum(_stored_between(sample, low, high) for low, high in join_brackets(brackets))
+    expected = sum(_count_stored(sample, low, high) for low, high in join_brackets(brackets))
     plan = plan_scan(shape, brackets, sample.lowest, sample.highest)
     return replace(plan, expected_events=expected * shape.n_scores / sample.n_scores)
 
@@ -194,7 +194,7 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
     # Bins for scores beyond the highest known key, finer close to it.
     beyond = {highest + 1 + (top - highest) // share for share in _BEYOND} if highest < top else set()
     brackets = [*brackets, *((key, key) for key in beyond if key <= top)]
-    intervals = _disjoint(brackets)
+    intervals = _split_brackets(brackets)
     zones = ZoneTable.from_intervals(intervals, top, shape.n_bins, usual_top=highest)
     floor = intervals[-1][0]
     lowest = min(lowest, floor)
@@ -212,7 +212,7 @@ def join_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _split_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return disjoint intervals from the top down that cover the brackets, about one per bracket."""
     middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
     intervals: list[tuple[int, int]] = []
@@ -222,7 +222,7 @@ def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return intervals
 
 
-def _stored_between(sample: PilotSample, low: int, high: int) -> int:
+def _count_stored(sample: PilotSample, low: int, high: int) -> int:
     """Return the weight of a bracket's keys in the sample; ties count as if they were counted together."""
     mine = (sample.keys >= low) & (sample.keys <= high)
     n, n_distinct = int(mine.sum()), np.unique(sample.keys[mine]).size
@@ -254,11 +254,11 @@ def generous_brackets(sample: PilotSample, shares: Sequence[float], dtype: Dtype
     brackets = []
     for share in shares:
         target = share * sample.n_scores
-        error = max(_margin(sample, end) for end in _tied(sample, _key_at(sample, cumulative, target, low_end)))
+        error = max(_margin(sample, end) for end in _find_ties(sample, _key_at(sample, cumulative, target, low_end)))
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target / _GENEROUS - margin, high_end)
         low = _key_at(sample, cumulative, target * _GENEROUS + margin, low_end)
-        first, last = _tied(sample, low)
+        first, last = _find_ties(sample, low)
         n_before = int(cumulative[first - 1]) if first else 0
         n_tied = int(cumulative[last - 1]) - n_before if last > first else 0
         if n_tied > target and n_before >= target + margin:  # very many ties, such as zeros, which are not needed
@@ -272,7 +272,7 @@ def _cumulate(sample: PilotSample) -> tuple[Ints, int]:
     return np.cumsum(sample.weights), int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
 
 
-def _tied(sample: PilotSample, key: int) -> tuple[int, int]:
+def _find_ties(sample: PilotSample, key: int) -> tuple[int, int]:
     """Return the start and end of the sample's keys that equal a key."""
     ascending = sample.keys[::-1]
     last, first = (int(np.searchsorted(ascending, key, side)) for side in ("left", "right"))

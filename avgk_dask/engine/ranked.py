@@ -94,14 +94,14 @@ class KeyHistogram(State):
         assert most_bins >= 2, "keys of both signs never join"
         n_bins = bins.size - np.cumsum(n_apart)
         more = int(np.flatnonzero(n_bins <= most_bins)[0])
-        joined = _joined(bins, order, sums, shift, shift + more, int(n_bins[more]))
+        joined = _join(bins, order, sums, shift, shift + more, int(n_bins[more]))
         return cls(most_bins, shift + more, *joined, lowest, highest)
 
     def coarsen(self, shift: int) -> Self:
         """Return the same keys in bins of ``2**shift``."""
         if shift == self.shift:
             return self
-        joined = _joined(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
+        joined = _join(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
         return type(self)(self.most_bins, shift, *joined, self.lowest, self.highest)
 
     def offset_sums(self) -> Array:
@@ -116,20 +116,20 @@ class KeyHistogram(State):
         return start * self.counts.astype(object) + self.offset_sums() * steps, steps
 
 
-def _joined(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, most_bins: int) -> tuple[Ints, Ints]:
+def _join(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, most_bins: int) -> tuple[Ints, Ints]:
     """Join ascending bins into at most ``most_bins`` wider ones, with their sums."""
     new_bins, new_sums = np.empty(most_bins, np.int64), np.empty((3, most_bins), np.int64)
     n = join_bins(bins, order, sums, old_shift, shift, _LOW_BITS, new_bins, new_sums)
     return new_bins[:n], new_sums[:, :n]
 
 
-def _joined_columns(parts: list[Array]) -> Array:
+def _concatenate_columns(parts: list[Array]) -> Array:
     filled = [part for part in parts if part.size]
     return filled[0] if len(filled) == 1 else np.concatenate(filled, axis=1) if filled else parts[0]
 
 
 #: Arrays of ranks x rows: concatenated by rows.
-_COLUMNS = Merging(_joined_columns, lambda keys: keys[:, :0])
+_COLUMNS = Merging(_concatenate_columns, lambda keys: keys[:, :0])
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def computing(progress: bool | None) -> Iterator[Compute]:
                 shown.advance(0 if reads is None else reads.n_bytes)
                 return []
             if client is None:
-                with _Finished(shares, shown):
+                with _TaskProgress(shares, shown):
                     values = compute_quietly(tasks, stage)
             else:
                 from .cluster import Watch  # late: it imports distributed
@@ -205,7 +205,7 @@ def computing(progress: bool | None) -> Iterator[Compute]:
         yield compute
 
 
-class _Finished(Callback):
+class _TaskProgress(Callback):
     """Reports the tasks that a local scheduler finishes."""
 
     def __init__(self, shares: dict[str, int], shown: Progress) -> None:

@@ -86,7 +86,7 @@ class _BandScan:
         else:
             n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
             top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
-            for candidates in streamed_rows(reader, self._sampled(first, slabs), top):
+            for candidates in streamed_rows(reader, self._sample_slabs(first, slabs), top):
                 if top is not None and candidates.first_row == 0:  # all slabs have been read
                     self._take_ranks(top)
                 self._take(candidates)
@@ -172,7 +172,7 @@ class _BandScan:
         keys = np.ascontiguousarray(narrow_keys(scores, self.plan.shape.dtype).T)
         self.ranked.append(RankedTally(keys, (), self.plan.shape.ranked_bins))
 
-    def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
+    def _sample_slabs(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
         self._take_distance(first, 0)
         yield first
         first_class = first.shape[1]

@@ -203,7 +203,7 @@ class ThresholdSearch:
         if self.pilot is not None:
             return self.pilot
         if self.plan is not None:
-            name, n_next = "rescan" if self.n_scans else "scan", self._wave()
+            name, n_next = "rescan" if self.n_scans else "scan", self._wave_size()
             scan = Pass(name, scan_band, self.plan, ScanTally, state_bytes=self.plan.shape.state_bytes)
             if n_next == self.shape.n_bands:
                 return scan
@@ -225,9 +225,9 @@ class ThresholdSearch:
             except AssertionError:
                 raise ScoresError(_CHANGED) from None
             return replace(self, found=self.found | cut)
-        return self._after_wave(state)
+        return self._end_wave(state)
 
-    def _wave(self) -> int:
+    def _wave_size(self) -> int:
         """Return the number of bands of the next wave."""
         assert self.plan is not None
         if self.n_scripted < len(self.script):
@@ -236,17 +236,17 @@ class ThresholdSearch:
             return waves.first_wave(self.shape, self.plan.expected_events)
         return waves.next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
 
-    def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
+    def _end_wave(self, tally: ScanTally) -> ThresholdSearch:
         assert self.plan is not None
-        n_seen = self.n_seen + self._wave()
+        n_seen = self.n_seen + self._wave_size()
         waves = (*self.waves, (self.plan.zones, tally.histogram))
         merged = tally if self.so_far is None else ScanTally.merge([self.so_far, tally])
         after = replace(self, n_seen=n_seen, waves=waves)
         if n_seen == self.shape.n_bands:
-            return after._after_scan(merged)
-        return after._as_scripted(merged, self.plan) or after._narrowed(merged, self.plan)
+            return after._end_scan(merged)
+        return after._follow_script(merged, self.plan) or after._narrow(merged, self.plan)
 
-    def _as_scripted(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
+    def _follow_script(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
         """Continue with the next wave of the script; return None without one, or if its brackets do not fit the counts."""
         n_scripted = self.n_scripted + 1
         if n_scripted >= len(self.script):
@@ -258,7 +258,7 @@ class ThresholdSearch:
         so_far = merged if same else waves.fold(merged, plan.zones, following.zones)
         return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
 
-    def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
+    def _narrow(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
         """Continue with the narrower brackets that the counts allow.
 
         After a script, brackets stay wide while their events fit, for a store that grows again and for other budgets.
@@ -278,10 +278,10 @@ class ThresholdSearch:
                 spans.setdefault(i % len(self.budgets), []).append(rank)
         return [(min(ranks), max(ranks)) for ranks in spans.values()]
 
-    def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
+    def _end_scan(self, tally: ScanTally) -> ThresholdSearch:
         """Settle the budgets that a scan proves, and plan another one for the rest."""
         assert self.plan is not None
-        settled, again = self._settled(Evidence(tally, self.plan))
+        settled, again = self._settle_budgets(Evidence(tally, self.plan))
         n = len(self.budgets)
         if self.n_scans > MOST_SCANS:
             raise ScoresError(_CHANGED)
@@ -304,7 +304,7 @@ class ThresholdSearch:
             n_scripted=0,
         )
 
-    def _settled(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
+    def _settle_budgets(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
         """Return the selections of budgets and the weights of windows that a scan proves, and brackets for the rest."""
         settled: dict[int, Selection | Fraction] = {}
         again: dict[int, tuple[int, int]] = {}

@@ -116,16 +116,16 @@ class _FoldedInterval:
         above = IntervalEvents(old.single.select(keys > high), old.counted.above(high))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
-        events = replace(events, bases=(events.bases + _moved_in_row(old.single, high)[inside]).astype(np.int32))
+        events = replace(events, bases=(events.bases + _row_changes(old.single, high)[inside]).astype(np.int32))
         counted = old.counted.between(low, high)
         inner = IntervalEvents(events, counted)
         return cls(
             events,
             counted,
-            _moved(cells, old.single, above.counted, high),
+            _add_to_cells(cells, old.single, above.counted, high),
             StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()]),
             (above.n_scores, above.n_scores + inner.n_scores),
-            (_hits(above), _hits(above) + _hits(inner)),
+            (_count_hits(above), _count_hits(above) + _count_hits(inner)),
             _soft_weight(above),
         )
 
@@ -139,7 +139,7 @@ def _strata_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) 
     return StrataSums.merge(sums)
 
 
-def _moved(cells: Ints, single: HeldEvents, counted: EventTally, high: int) -> Ints:
+def _add_to_cells(cells: Ints, single: HeldEvents, counted: EventTally, high: int) -> Ints:
     """Return the cells of the sets with all single events above a key, and all counted ones."""
     starts = np.flatnonzero(_row_starts(single))
     longest = int(np.diff(starts, append=single.rows.size).max(initial=0))
@@ -157,14 +157,14 @@ def _row_starts(events: HeldEvents) -> Bools:
     return starts
 
 
-def _moved_in_row(events: HeldEvents, high: int) -> Ints:
+def _row_changes(events: HeldEvents, high: int) -> Ints:
     """Return, for each event, the change of its row's cell by the row's events above a key."""
     row = np.cumsum(_row_starts(events)) - 1
     moved = (events.keys > high) * (2 + (events.hits != 0))
     return np.asarray(np.bincount(row, moved).astype(np.int64)[row])
 
 
-def _hits(events: IntervalEvents) -> int:
+def _count_hits(events: IntervalEvents) -> int:
     if events.single.weights.dtype.kind == "f":
         return 0
     return int(total_weight(events.single.weights) + events.counted.total_weight())
@@ -271,7 +271,7 @@ def narrow(
         if n_held <= limit or reach * REACH <= _LEAST_REACH:
             break
         reach = max(_LEAST_REACH / REACH, reach * limit / n_held)
-    zones = _nested(seen, brackets)
+    zones = _nest_zones(seen, brackets)
     return fold(tally, plan.zones, zones), replace(plan, zones=zones)
 
 
@@ -338,7 +338,9 @@ class _SeenScores:
             is_inside = low <= key <= high and not tally.dropped[j]
             cells = base_cells(tally, j)
             if is_inside:
-                cells = _moved(cells, tally.events.between(low, high), tally.counted.between(low, high).above(key), key)
+                cells = _add_to_cells(
+                    cells, tally.events.between(low, high), tally.counted.between(low, high).above(key), key
+                )
             by_row = REACH * math.sqrt(tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self.left_out)
             n_bands, spread = tally.n_bands, self._band_spread(j)
             if is_inside and self.looks_inside:
@@ -367,7 +369,7 @@ def _variance(counts: Ints, values: Ints) -> float:
     return float((counts * (values - mean) ** 2).sum()) / n
 
 
-def _nested(seen: _SeenScores, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
+def _nest_zones(seen: _SeenScores, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
     """Return zones whose intervals are the parts of the old ones inside the brackets.
 
     Intervals of a single key stay. Those with dropped events go, except the lowest, whose floor is that of the scan.
