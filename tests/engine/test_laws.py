@@ -115,7 +115,7 @@ def scan_outcome(drawn, options):
     return read
 
 
-def row_sets_of(drawn):
+def telling(drawn):
     shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
     return telling_pass(shape, [KnownSets(drawn.key, 1, 1)])
 
@@ -342,7 +342,7 @@ KINDS = {
         lambda d: lambda t: content(t),
     ),
     "ToldSets": (
-        lambda d: numbered(d, tell_band, d.hard, row_sets_of(d).plan),
+        lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
         lambda d: lambda t: [content(row) for row in t.told],
     ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
