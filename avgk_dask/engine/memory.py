@@ -199,7 +199,7 @@ class Projection:
         if self.task > most:
             raise MemoryLimitError(
                 f"a task needs {self.task / 1e6:,.0f} MB for a band of {source.rows[1] - source.rows[0]} rows x "
-                f"{source.shape[1]} classes, and a worker thread has {most / 1e6:,.0f} MB. "
+                f"{source.shape[1]} classes, and {most / 1e6:,.0f} MB is available to a worker thread. "
                 "Store the scores in chunks of fewer rows (about 10 MB each), or use workers with more memory or fewer "
                 "threads."
             )
