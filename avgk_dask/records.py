@@ -1,19 +1,12 @@
-"""Records and states: what tasks send on instead of scores, declared once.
+"""Records and states: the summaries that tasks return instead of scores.
 
-A *record* is a frozen dataclass of plain values: numbers, arrays, other records, and tuples of those. A *state* is a
-record that merges. Each of its fields says how, as ``Annotated[type, RULE]``; fields that are states or exact sums merge
-by their own rule. From the fields follow
-
-- ``merge``, associative, and the same for any order;
-- ``nothing``, the state that changes none it is merged with;
-- the true size, which Dask asks for (``__sizeof__``);
-- a digest, the same on every machine;
-- a form of plain arrays with a version, to be stored without pickle.
+A *record* is a frozen dataclass of plain values: numbers, arrays, other records, and tuples of those. It has a true size
+for Dask (``__sizeof__``), and bytes with a version, to be stored without pickle. A *state* is a record that merges, in
+any order. Each of its fields has its rule, as ``Annotated[type, RULE]``; fields that are states merge by their own rules.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,15 +23,13 @@ from .errors import ReadError
 
 #: Larger than any index, label or count.
 BEYOND = 2**63 - 1
-#: Under this name the arrays of a stored record hold its form: a JSON text, as bytes.
-FORM = "form"
-#: What damaged bytes may raise while they are taken apart.
+#: Errors that damaged bytes may raise.
 _DAMAGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Merging:
-    """How a field merges, and what it is in the state of nothing, given what it is in another."""
+    """How a field merges, and its value in an empty state, given its value in any other."""
 
     merge: Callable[[list[Any]], Any]
     nothing: Callable[[Any], Any]
@@ -71,7 +62,7 @@ Counts = Annotated[Ints, ADDED]
 
 
 class Record:
-    """A frozen dataclass of plain values: sized, digested, stored."""
+    """A frozen dataclass of plain values, which has a size and can be stored."""
 
     #: Raised whenever the fields change.
     VERSION: ClassVar[int] = 1
@@ -80,8 +71,8 @@ class Record:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         known = Record._KINDS.setdefault(cls.__name__, cls)
-        if known.__module__ != cls.__module__ or FORM in cls.__annotations__:
-            raise TypeError(f"{cls.__name__} must have a name of its own, and no field {FORM!r}")
+        if known.__module__ != cls.__module__:
+            raise TypeError(f"{cls.__name__} must have a name of its own")
         Record._KINDS[cls.__name__] = cls
 
     def __sizeof__(self) -> int:
@@ -91,33 +82,10 @@ class Record:
         assert is_dataclass(self)
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def to_arrays(self) -> dict[str, Array]:
-        """Return the record as plain arrays, as ``numpy.savez`` takes them."""
-        arrays: dict[str, Array] = {}
-        form = json.dumps(_packed(self, "", arrays), sort_keys=True)
-        return {FORM: np.frombuffer(form.encode(), np.uint8), **arrays}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> Self:
-        """Return the record that ``to_arrays`` gave; raise ReadError if they are of another kind or version, or damaged."""
-        return cls._restore(lambda: (json.loads(np.asarray(arrays[FORM], np.uint8).tobytes()), arrays))
-
-    @classmethod
-    def _restore(cls, load: Callable[[], tuple[object, Mapping[str, Array]]]) -> Self:
-        try:
-            found = _unpacked(*load())
-        except _DAMAGE as error:
-            raise ReadError(
-                f"a stored state must be what this version writes; got {error}. Compute it again."
-            ) from error
-        if not isinstance(found, cls):
-            raise ReadError(f"a stored state must be a {cls.__name__}; got a {type(found).__name__}. Compute it again.")
-        return found
-
     def to_parts(self) -> list[bytes | memoryview]:
-        """Return the record as pieces of bytes: the length of a JSON text, that text, and the arrays as they are in memory."""
+        """Return the record as pieces of bytes: the length of a JSON text, the text, and the data of each array."""
         arrays: dict[str, Array] = {}
-        form = _packed(self, "", arrays)
+        form = _pack(self, "", arrays)
         data = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays.values()]
         layout = [[name, d.dtype.str, a.shape, d.nbytes] for (name, a), d in zip(arrays.items(), data, strict=True)]
         head = json.dumps([form, layout]).encode()
@@ -125,23 +93,24 @@ class Record:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Return the record whose pieces of bytes ``to_parts`` gave, one after the other; raise ReadError as ``from_arrays``."""
-        return cls._restore(lambda: _split(memoryview(data)))
-
-    def digest(self) -> str:
-        """Return the SHA-256 of all it holds, as hexadecimal digits; the same on every machine."""
-        digest = hashlib.sha256()
-        for name, array in sorted(self.to_arrays().items()):
-            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            digest.update(f"{name} {little.dtype.str} {array.shape}\n".encode())
-            digest.update(little.tobytes())
-        return digest.hexdigest()
+        """Return the record whose pieces ``to_parts`` gave; raise ReadError if they are damaged or of another version."""
+        try:
+            record = _unpack(*_split(memoryview(data)))
+        except _DAMAGE as error:
+            raise ReadError(
+                f"a stored state is damaged, or another version wrote it: {error}. Compute it again."
+            ) from error
+        if not isinstance(record, cls):
+            raise ReadError(
+                f"a stored state is a {type(record).__name__} instead of a {cls.__name__}. Compute it again."
+            )
+        return record
 
 
 class State(Record):
-    """A record that merges, field by field, as its annotations say."""
+    """A record that merges, field by field, by the rules in its annotations."""
 
-    #: How each field merges. Found when the class is made, where all names of its annotations are known.
+    #: The rule of each field, read when the class is made: all names in its annotations are known there.
     _MERGING: ClassVar[dict[str, Merging]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -158,18 +127,18 @@ class State(Record):
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
-        """Return the state of all together."""
+        """Return the sum of the states."""
         if len(states) == 1:
             return states[0]
         merged = {n: rule.merge([getattr(state, n) for state in states]) for n, rule in cls._MERGING.items()}
         return cls(**merged).settled()
 
     def settled(self) -> Self:
-        """Return the same with what merging left apart put together."""
+        """Return the state in its canonical form, after a merge."""
         return self
 
     def nothing(self) -> Self:
-        """Return the state of nothing: merged with this one, or one like it, it changes nothing."""
+        """Return the empty state of the same kind, which changes no state that it is merged with."""
         return type(self)(**{n: rule.nothing(getattr(self, n)) for n, rule in self._MERGING.items()})
 
 
@@ -191,7 +160,6 @@ def _bytes_of(value: object) -> int:
 
 
 def _split(data: memoryview) -> tuple[object, dict[str, Array]]:
-    """Return the form and the arrays in the bytes that ``to_parts`` lays out."""
     place = 8 + int.from_bytes(data[:8], "little")
     form, layout = json.loads(bytes(data[8:place]))
     arrays = {}
@@ -203,22 +171,22 @@ def _split(data: memoryview) -> tuple[object, dict[str, Array]]:
     return form, arrays
 
 
-def _packed(value: object, name: str, arrays: dict[str, Array]) -> object:
-    """Return a value as JSON can hold it, its arrays put aside under their names."""
+def _pack(value: object, name: str, arrays: dict[str, Array]) -> object:
+    """Return a value in the types of JSON, and add its arrays to ``arrays`` under their names."""
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"array": name}
     if isinstance(value, Record):
-        inner = {field: _packed(part, f"{name}.{field}".lstrip("."), arrays) for field, part in value._values().items()}
+        inner = {field: _pack(part, f"{name}.{field}".lstrip("."), arrays) for field, part in value._values().items()}
         return {"kind": type(value).__name__, "version": value.VERSION, "fields": inner}
     if isinstance(value, tuple):
-        return [_packed(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
+        return [_pack(part, f"{name}.{i}", arrays) for i, part in enumerate(value)]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
+def _unpack(form: object, arrays: Mapping[str, Array]) -> object:
     if isinstance(form, list):
-        return tuple(_unpacked(part, arrays) for part in form)
+        return tuple(_unpack(part, arrays) for part in form)
     if not isinstance(form, dict):
         return form
     if "array" in form:
@@ -226,10 +194,10 @@ def _unpacked(form: object, arrays: Mapping[str, Array]) -> object:
     kind = Record._KINDS[form["kind"]]
     if form["version"] != kind.VERSION:
         raise ValueError(f"version {form['version']} of {form['kind']}, not {kind.VERSION}")
-    values = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
+    values = {name: _unpack(part, arrays) for name, part in form["fields"].items()}
     for field in fields(kind):  # type: ignore[arg-type]
         if not _is_a(values[field.name], _hints(kind)[field.name]):  # type: ignore[arg-type]
-            raise ValueError(f"{form['kind']}.{field.name} that is not what it should be")
+            raise ValueError(f"{form['kind']}.{field.name} has a value of another type")
     return kind(**values)
 
 
@@ -239,7 +207,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _is_a(value: object, hint: Any) -> bool:
-    """Whether a value is of the type of a field: a number, a text, an array, a record, or a tuple of those."""
+    """Return whether a value is of a field's type: a number, a text, an array, a record, or a tuple of those."""
     if get_origin(hint) is tuple:
         parts = get_args(hint)
         if not isinstance(value, tuple) or (parts[-1] is not ... and len(parts) != len(value)):

@@ -65,8 +65,8 @@ def test_design__adds_a_statistic_in_under_40_lines_and_one_read(tmp_path, monke
         store = CountingStore(zarr.storage.MemoryStore())
         zarr.create_array(store, data=scores, chunks=(40, 6), config={"write_empty_chunks": True})
         store.reads.clear()
-        found = statistic.sum_squared_sizes(zarr.open_array(store, mode="r"), 0.7)
+        actual = statistic.sum_squared_sizes(zarr.open_array(store, mode="r"), 0.7)
     finally:
         records.Record._KINDS.pop("SquaredSizes", None)
-    assert found == int(((scores > 0.7).sum(1) ** 2).sum())
+    assert actual == int(((scores > 0.7).sum(1) ** 2).sum())
     assert set(store.chunk_reads().values()) == {1}

@@ -1,4 +1,4 @@
-"""Conformal methods: what it costs a set to hold a class.
+"""Conformal methods: the cost of each class.
 
 A set holds the classes whose cost is at most a level, and the level is the cost of a calibration label. LAC, APS, RAPS and top-k
 differ only in these costs, which are integers, the least for the class that enters first:
@@ -43,28 +43,27 @@ from ..kernels.keys import (
 )
 from .probabilities import rows_outside
 
-#: What a class costs that no set may hold: one whose score is NaN.
+#: The cost of a class whose score is NaN: no set may hold it.
 NEVER = KEY_MAX
 #: Rows of probabilities may sum to this much: costs of all classes fit an integer of 64 bits.
 MOST_SUM = 2
-#: Bits that are left for a probability, at least, next to a penalty.
+#: The least number of bits for a probability, next to a penalty.
 _LEAST_BITS = 40
 
 
 @dataclass(frozen=True)
 class ConformalMethod(ABC):
-    """A method, and all that its costs depend on except the scores.
+    """A method with its parameters.
 
     The four operations are ``label_costs``, ``members``, ``set_sizes`` and ``shown_thresholds``. The limits of sets broadcast with
     their scores: a column of one limit, or of one per row, or one limit per class.
     """
 
-    #: The name by which users choose it.
     name: ClassVar[str]
-    #: Whether whole rows must be seen at once, and whether their scores must be probabilities.
+    #: Whether it needs whole rows, and whether scores must be probabilities.
     needs_rows: ClassVar[bool] = True
     sums_probabilities: ClassVar[bool] = False
-    #: Whether it has a random form, with a seed; and whether it takes ``penalty`` and ``k_reg``.
+    #: Whether it has a random form, with a seed; whether it takes ``penalty`` and ``k_reg``.
     has_seed: ClassVar[bool] = False
     has_penalty: ClassVar[bool] = False
 
@@ -77,57 +76,57 @@ class ConformalMethod(ABC):
 
     @abstractmethod
     def label_costs(self, scores: Array, labels: Ints, samples: Ints) -> Ints:
-        """Return the cost of each row's label, none of which is negative, given the numbers of the rows' samples."""
+        """Return the nonnegative cost of each row's label, given the numbers of the rows' samples."""
 
     @abstractmethod
     def members(self, scores: Array, limits: Ints, samples: Ints) -> Bools:
-        """Return which classes of the rows cost at most their limit."""
+        """Return which classes of the rows are within their limit."""
 
     def set_sizes(self, scores: Array, limits: Ints, samples: Ints) -> Ints:
-        """Return how many classes of each row cost at most the limit of the row."""
+        """Return the number of classes of each row within its limit."""
         return np.asarray(np.sum(self.members(scores, limits, samples), axis=1, dtype=np.int64))
 
     @abstractmethod
     def shown_thresholds(self, levels: Ints, every: Bools, n_classes: int) -> Array:
-        """Return levels in the units that users know, given which of them let everything in."""
+        """Return levels in the units of users, given which of them admit every class."""
 
     @property
     def shows_integers(self) -> bool:
-        """Whether thresholds are integers to users."""
+        """Whether users see thresholds as integers."""
         return False
 
     @property
     def everything(self) -> int:
-        """The level up to which every class costs whose score is a number."""
+        """The level that admits every class whose score is a number."""
         return KEY_MAX - 1
 
     def everything_in(self, levels: Ints, counts: Ints, ranks: Ints) -> Bools:
-        """Return which levels let in everything that is a number: of too few samples, or at the score of a label that is NaN."""
-        # The least integer of 64 bits costs as much as everything.
+        """Return which levels admit every number: those of too few samples, or at the NaN score of a label."""
+        # The least int64 has the same cost as everything.
         return ranks > counts if self.everything == NEVER else levels == self.everything
 
     def allows(self, levels: Ints) -> bool:
-        """Whether all of these may be levels."""
+        """Return whether all of these may be levels."""
         return not (levels > self.everything).any()
 
     def on_new_samples(self, dtype: Dtype) -> Self:
-        """Return the method for other samples than those of the calibration, with scores of another dtype perhaps."""
+        """Return the method for samples other than those of the calibration, with scores of any dtype."""
         return replace(self, dtype=dtype)
 
     def levels_on(self, dtype: Dtype, levels: Ints, every: Bools) -> tuple[Ints, Bools]:
-        """Return the levels of the same thresholds among scores of another dtype, and which exceed all of those."""
+        """Return the levels of the same thresholds for scores of another dtype, and which exceed all of these."""
         return levels, np.zeros(levels.size, bool)
 
     def least_key(self, levels: Ints) -> int | None:
-        """Return the key from which on all scores are in some set; None if sets depend on anything else."""
+        """Return the key from which on all scores are in some set, or None if sets depend on anything else."""
         return None
 
     def last_rank(self, levels: Ints, n_classes: int) -> int | None:
-        """Return the rank down to which some set goes; None if sets depend on anything else."""
+        """Return the lowest rank in any set, or None if sets depend on anything else."""
         return None
 
     def bad_rows(self, scores: Array) -> Ints:
-        """Return the rows that are not probabilities; none where they need not be."""
+        """Return the rows that must be probabilities and are not."""
         return np.zeros(0, np.int64)
 
 
@@ -142,13 +141,13 @@ class Lac(ConformalMethod):
         return ~encode(scores[np.arange(labels.size), labels])
 
     def members(self, scores: Array, limits: Ints, samples: Ints) -> Bools:
-        """Return which scores have a key of at least the limit's; NaN never."""
+        """Return which scores have at least the key of the limit; NaN never."""
         # In the scores' own dtype, or that of their kernels, which is several times as fast.
         keys = np.maximum(~limits, key_range(scores.dtype)[0])
         return np.asarray(carrier(scores) >= carrier(decode(keys, scores.dtype)))
 
     def shown_thresholds(self, levels: Ints, every: Bools, n_classes: int) -> Array:
-        """Return the scores; -inf where everything is in."""
+        """Return the scores; -inf if every class is in."""
         values = decode(np.where(every, 0, ~levels), self.dtype)
         wide = self.shows_integers and self.dtype.itemsize == 8  # float64 does not hold them all
         return np.where(every, -np.inf, values.astype(object if wide else np.float64))
@@ -165,7 +164,7 @@ class Lac(ConformalMethod):
         return super().allows(levels) and not (~levels > key_range(self.dtype)[1]).any()
 
     def levels_on(self, dtype: Dtype, levels: Ints, every: Bools) -> tuple[Ints, Bools]:
-        """Return the levels of the first scores from each threshold up, exactly: none is rounded."""
+        """Return the levels of the first scores from each threshold up, without rounding."""
         if dtype == self.dtype:
             return super().levels_on(dtype, levels, every)
         dtype = check_dtype(dtype)
@@ -196,7 +195,7 @@ class _ByRank(ConformalMethod):
 
     @abstractmethod
     def _rank_costs(self, scores: Array, order: Ints, samples: Ints) -> Ints:
-        """Return what the classes of each row cost, in this order of them."""
+        """Return the costs of the classes of each row in this order."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ class TopK(_ByRank):
         return np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape)
 
     def set_sizes(self, scores: Array, limits: Ints, samples: Ints) -> Ints:
-        """Return the ranks up to the limit, or the scores that are numbers if these are fewer."""
+        """Return the limit, or the number of scores that are numbers if this is less."""
         return np.minimum(np.sum(scores == scores, axis=1, dtype=np.int64), limits.reshape(-1))
 
     def shown_thresholds(self, levels: Ints, every: Bools, n_classes: int) -> Array:
@@ -240,14 +239,14 @@ class Aps(_ByRank):
     #: In units of ``2**-bits``.
     penalty: int = 0
     k_reg: int = 0
-    #: Costs are less by a part of the class's own probability, one random number per sample.
+    #: A random part of the class's own probability is subtracted from its cost, one random number per sample.
     seed: int | None = None
     stream: int = 0
 
     @classmethod
     def make(cls, dtype: Dtype, n_classes: int, seed: int | None, penalty: Fraction, k_reg: int) -> Self:  # noqa: D102
         bits = cost_bits(penalty, k_reg, n_classes)
-        if bits < 0 or penalty * 2**bits >= 1 << 63:  # also where no rank is beyond k_reg
+        if bits < 0 or penalty * 2**bits >= 1 << 63:  # even if no rank is beyond k_reg
             raise OptionError(
                 f"penalty must be small enough for the sums of {n_classes} classes; got {float(penalty):g}. "
                 "Use one such as 0.01."
@@ -255,51 +254,51 @@ class Aps(_ByRank):
         return cls(dtype, bits, round(penalty * 2**bits), k_reg, seed)
 
     def label_costs(self, scores: Array, labels: Ints, samples: Ints) -> Ints:  # noqa: D102
-        chances = scores.astype(np.float64)
-        own = chances[np.arange(labels.size), labels]
-        earlier = chances > own[:, None]
-        earlier |= (chances == own[:, None]) & (np.arange(scores.shape[1]) <= labels[:, None])
-        sums: Ints = np.where(earlier, self._units(chances), 0).sum(1)
+        probabilities = scores.astype(np.float64)
+        own = probabilities[np.arange(labels.size), labels]
+        earlier = probabilities > own[:, None]
+        earlier |= (probabilities == own[:, None]) & (np.arange(scores.shape[1]) <= labels[:, None])
+        sums: Ints = np.where(earlier, self._units(probabilities), 0).sum(1)
         return sums + self._penalties(_label_ranks(scores, labels)) - self._parts(own[:, None], samples)[:, 0]
 
     def _rank_costs(self, scores: Array, order: Ints, samples: Ints) -> Ints:
         return self._sums(np.take_along_axis(scores.astype(np.float64), order, axis=1), samples)
 
     def set_sizes(self, scores: Array, limits: Ints, samples: Ints) -> Ints:
-        """Return how many costs of ranks are within the limit: of sorted probabilities, which takes less time."""
+        """Return the number of ranks within the limit, from sorted probabilities, which is faster."""
         costs = self._sums(-np.sort(-scores.astype(np.float64), axis=1), samples)
         return np.asarray(np.sum(costs <= limits, axis=1, dtype=np.int64))
 
     def shown_thresholds(self, levels: Ints, every: Bools, n_classes: int) -> Array:
-        """Return the sums of probabilities; inf where everything is in."""
+        """Return the sums of probabilities; inf if every class is in."""
         return np.where(every, np.inf, levels / 2.0**self.bits)
 
     def on_new_samples(self, dtype: Dtype) -> Self:
-        """Return the method with random numbers of their own for new samples."""
+        """Return the method with other random numbers, for new samples."""
         return replace(self, dtype=dtype, stream=1)
 
     def bad_rows(self, scores: Array) -> Ints:  # noqa: D102
         sums = scores.sum(1, dtype=np.float64)
         return np.union1d(rows_outside(scores), np.flatnonzero(sums > MOST_SUM))
 
-    def _sums(self, chances: Floats, samples: Ints) -> Ints:
+    def _sums(self, probabilities: Floats, samples: Ints) -> Ints:
         """Return the costs of descending probabilities."""
-        sums: Ints = np.cumsum(self._units(chances), axis=1)
-        return sums + self._penalties(np.arange(1, chances.shape[1] + 1)) - self._parts(chances, samples)
+        sums: Ints = np.cumsum(self._units(probabilities), axis=1)
+        return sums + self._penalties(np.arange(1, probabilities.shape[1] + 1)) - self._parts(probabilities, samples)
 
-    def _units(self, chances: Floats) -> Ints:
+    def _units(self, probabilities: Floats) -> Ints:
         """Return probabilities in whole units."""
-        return np.rint(chances * 2.0**self.bits).astype(np.int64)
+        return np.rint(probabilities * 2.0**self.bits).astype(np.int64)
 
     def _penalties(self, ranks: Ints) -> Ints:
         return self.penalty * np.maximum(ranks - self.k_reg, 0)
 
-    def _parts(self, chances: Floats, samples: Ints) -> Ints:
-        """Return the part of each probability that a row's random number takes off."""
+    def _parts(self, probabilities: Floats, samples: Ints) -> Ints:
+        """Return the part of each probability that is subtracted for a row's random number."""
         if self.seed is None:
-            return np.zeros((len(chances), 1), np.int64)
+            return np.zeros((len(probabilities), 1), np.int64)
         draws = sample_draws(self.seed, self.stream, samples)
-        return self._units(chances * draws[:, None])
+        return self._units(probabilities * draws[:, None])
 
 
 @dataclass(frozen=True)
@@ -310,19 +309,12 @@ class Raps(Aps):
     has_penalty = True
 
 
-#: The methods by the names that users give; ``results.registry.CONFORMAL_METHODS`` says what their sets hold.
+#: The methods by name.
 METHODS: dict[str, type[ConformalMethod]] = {method.name: method for method in (Lac, Aps, Raps, TopK)}
 
 
 def cost_bits(penalty: Fraction, k_reg: int, n_classes: int) -> int:
-    """Return in how many bits after the point probabilities are added up; negative if a penalty leaves too few.
-
-    Examples
-    --------
-    >>> cost_bits(Fraction(0), 0, 1000), cost_bits(Fraction(1, 100), 5, 1000), cost_bits(Fraction(10**9), 0, 1000)
-    (60, 58, -1)
-
-    """
+    """Return the number of bits after the point in sums of probabilities; -1 if a penalty leaves too few."""
     most = MOST_SUM + penalty * max(0, n_classes - k_reg)
     bits = 62 - (int(most) + 1).bit_length()
     return bits if bits >= _LEAST_BITS else -1

@@ -1,8 +1,7 @@
-"""Passes: what one read of the bands does, as plain data, with the labels that tasks receive and the counts of bad data.
+"""Passes: the work of one read of the bands, as plain data, with the labels that tasks receive and counts of bad data.
 
-A *search* asks for one ``Pass`` after another until it knows its answer, and ``engine.run.drive`` reads them. ``Together`` makes
-one search of several that share reads. ``UsableLabels`` are the labels of a band with the bad ones blanked, ``SampleGroups``
-splits a column that holds labels and groups, and ``CheckedTally`` counts what every pass over scores and labels refuses.
+A *search* asks for one ``Pass`` after another until it knows its answer, and ``engine.run.drive`` reads them. ``Together``
+joins searches that share reads.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from ..arrays import Array, Floats, Ints
 from ..masks import SoftFaults
 from ..records import BEYOND, LEAST, MOST, Count, Several, State
 
-#: ``work(slabs, labels, number, plan)`` reads one band and returns its state. The number is that of the band, or, in a
-#: pass over single chunks, that of the chunk.
+#: ``work(slabs, labels, number, plan)`` reads one band, or one chunk in a pass over single chunks, and returns its state.
 Work = Callable[[Iterable[Array], Any, int, Any], State]
 
 
@@ -27,21 +25,21 @@ Work = Callable[[Iterable[Array], Any, int, Any], State]
 class Pass:
     """One read: a plan, the same for all bands, the work on a band, and the state that the bands' states merge into."""
 
-    #: Names the tasks, and the stage in the progress.
+    #: The name of the tasks, and of the stage in the progress.
     name: str
     work: Work
     plan: Any
     state: type[State]
     #: The bands to read; None for all.
     bands: tuple[int, ...] | None = None
-    #: The class chunk to read of each of those bands, instead of whole bands.
+    #: The class chunk to read from each of these bands, instead of whole bands.
     columns: tuple[int, ...] | None = None
     #: The most tasks, for large states: each task then merges every band's state with the last one.
     max_tasks: int | None = None
-    #: Whether the work holds a band's whole rows, and at how many keys it counts scores. Its memory depends on both.
+    #: Whether the work holds a band's whole rows, and the number of keys at which it counts scores: both take memory.
     holds_rows: bool = False
     n_edges: int = 0
-    #: Bytes of the state of any number of bands, of which large ones are merged few at a time, and bytes for each row.
+    #: Bytes of the state, for any number of bands (large states are merged few at a time), and bytes per row.
     state_bytes: int = 0
     sum_bytes: int = 0
     #: Whether it is one of several that read all bands once, together.
@@ -67,12 +65,12 @@ class Search(Protocol):
 
 @dataclass(frozen=True)
 class Together:
-    """Several searches as one, whose passes over the same bands share a read."""
+    """Several searches as one: their passes over the same bands share a read."""
 
     searches: tuple[Any, ...]
 
     def next_pass(self) -> Pass | None:
-        """Return one pass that does the work of all passes that can share a read."""
+        """Return one pass for all passes that can share a read."""
         shared = [pass_ for pass_ in self._passes() if pass_ is not None]
         if not shared:
             return None
@@ -92,16 +90,16 @@ class Together:
         )
 
     def _passes(self) -> list[Pass | None]:
-        """Return the pass of each search that joins the next read; None for those that wait.
+        """Return the pass of each search that joins the next read, or None if it waits.
 
         A pass over single chunks, such as a pilot, is read alone; others share the read of the first one's bands.
         """
-        wanted = [search.next_pass() for search in self.searches]
-        alone = next((i for i, pass_ in enumerate(wanted) if pass_ is not None and pass_.columns is not None), None)
+        passes = [search.next_pass() for search in self.searches]
+        alone = next((i for i, pass_ in enumerate(passes) if pass_ is not None and pass_.columns is not None), None)
         if alone is not None:
-            return [pass_ if i == alone else None for i, pass_ in enumerate(wanted)]
-        bands = next((pass_.bands for pass_ in wanted if pass_ is not None), None)
-        return [pass_ if pass_ is not None and pass_.bands == bands else None for pass_ in wanted]
+            return [pass_ if i == alone else None for i, pass_ in enumerate(passes)]
+        bands = next((pass_.bands for pass_ in passes if pass_ is not None), None)
+        return [pass_ if pass_ is not None and pass_.bands == bands else None for pass_ in passes]
 
     def advance(self, state: Several) -> Together:
         """Advance each search that took part by its state."""
@@ -112,25 +110,17 @@ class Together:
 
 def work_together(slabs: Iterable[Array], labels: Any, number: int, plan: tuple[Pass, ...]) -> Several:
     """Do the work of several passes on one band, which is held whole."""
-    # A slab that is read is valid until the next one is read; blocks that came in a list stay.
+    # A slab is valid until the next one is read; blocks in a list stay valid.
     held = slabs if isinstance(slabs, list) else [copy.copy(slab) for slab in slabs]
     return Several(tuple(pass_.work(iter(held), labels, number, pass_.plan) for pass_ in plan))
 
 
-#: Values a label may have besides the classes: unlabelled, one too many, and further out of range.
+#: Values of a label in addition to the classes: unlabelled, one too many, and further out of range.
 _OTHERS = 3
 
 
 def pack(labels: Array, groups: Ints, n_classes: int) -> Ints:
-    """Return one number per sample for its label and its group; labels out of range stay out of range.
-
-    Examples
-    --------
-    >>> column = pack(np.array([2, -5, 0, 9]), np.array([0, 0, 1, 1]), 3)
-    >>> tuple(part.tolist() for part in SampleGroups(3).split(column))
-    ([2, -1, 0, 4], [0, 0, 1, 1])
-
-    """
+    """Return one number per sample for its label and its group; labels out of range stay out of range."""
     wide = labels if labels.dtype.kind == "u" and labels.dtype.itemsize == 8 else labels.astype(np.int64)
     hard = np.minimum(wide, wide.dtype.type(n_classes + 1)).astype(np.int64)
     return np.asarray(groups * (n_classes + _OTHERS) + np.maximum(hard, -1) + 1, np.int64)
@@ -144,7 +134,7 @@ class SampleGroups:
     are_packed: bool = True
 
     def split(self, column: Array | None) -> tuple[Array | None, Ints | None]:
-        """Return labels and groups, or no groups if the column holds only labels."""
+        """Return labels and groups, or None for the groups if the column holds only labels."""
         if not self.are_packed or column is None:
             return column, None
         groups, labels = np.divmod(column.astype(np.int64), self.n_classes + _OTHERS)
@@ -167,40 +157,38 @@ class CheckedTally(State):
     first_nan: Annotated[Place, LEAST]
     n_bad_labels: Count
     first_bad_label: Annotated[Place, LEAST]
-    #: The least hard label that is not negative, and the largest bad one.
+    #: The least nonnegative hard label, and the largest bad one.
     least_label: Annotated[int, LEAST]
     most_label: Annotated[int, MOST]
-    #: Rows of soft labels that do not sum to 1, the first with its band and its sum, and those with several ones and zeros.
+    #: Rows of soft labels that do not sum to 1; band, row and sum of the first; those with several ones and zeros.
     n_bad_sums: Count
     first_bad_sum: Annotated[tuple[int, int, float], LEAST]
     n_multi_hot: Count
     n_labelled: Count
 
 
-#: No label: larger than any.
+#: Larger than any label.
 _NO_LABEL = 2**64 - 1
 _NO_FAULTS = SoftFaults(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
 class UsableLabels:
-    """The hard or the soft labels of a band, with the bad ones blanked, the rows of those, and the range of hard ones.
-
-    ``least`` is the least label that is not negative, ``most`` the largest bad one (-1 if there is none).
-    """
+    """The hard or soft labels of a band without the bad ones."""
 
     hard: Ints | None = None
     soft: Floats | None = None
+    #: Rows of bad labels; the least nonnegative hard label; the largest bad one, or -1.
     bad: Ints | tuple[int, ...] = ()
     least: int = _NO_LABEL
     most: int = -1
     soft_faults: SoftFaults = _NO_FAULTS
-    #: The groups of the rows, if they came with the labels.
+    #: The groups of the rows, if they are packed with the labels.
     groups: Array | None = None
 
     @classmethod
     def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
-        """Return the usable labels among those of a band."""
+        """Return the usable labels of a band."""
         if labels is None:
             return cls()
         if labels.ndim == 2:
@@ -224,12 +212,12 @@ class UsableLabels:
 
     @property
     def given(self) -> Array | None:
-        """The labels, of whichever kind."""
+        """The hard or soft labels."""
         return self.hard if self.soft is None else self.soft
 
     @property
     def n_labelled(self) -> int:
-        """Number of rows that have a label."""
+        """The number of rows with a label."""
         if self.hard is None:
             return 0 if self.soft is None else len(self.soft)
         return int((self.hard >= 0).sum())
@@ -244,7 +232,7 @@ class UsableLabels:
         return np.zeros(n_rows, np.int8)
 
     def faults(self, band: int) -> dict[str, Any]:
-        """Return the fields of a ``CheckedTally`` about bad labels, by their names."""
+        """Return the fields of a ``CheckedTally`` about bad labels, by name."""
         first = (band, int(self.bad[0]), 0) if len(self.bad) else NOWHERE
         off = self.soft_faults.off
         return {

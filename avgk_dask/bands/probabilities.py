@@ -1,7 +1,7 @@
-"""Probabilities of a strip of rows, their complements, and their logarithms: as stored, or computed from logits.
+"""Probabilities of a strip of rows, their complements, and their logarithms: stored, or computed from logits.
 
-From logits nothing is lost if a probability is too close to 0 or 1 for a float. All logarithms and exponentials are our own
-arithmetic, so that results are the same on every machine.
+Computed from logits, logarithms are precise even if a probability is too close to 0 or 1 for a float. Logarithms and
+exponentials are the package's own, so that results are the same on every machine.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ def minus_log(values: Floats) -> Floats:
 
 
 def exponential(values: Floats) -> Floats:
-    """Return the exponentials of values; 0 and infinite beyond what floats hold."""
+    """Return the exponentials of values; 0 or infinite beyond the range of floats."""
     result = np.empty(values.shape)
     exponentials(values, result)
     return np.where(values > 709, np.inf, np.where(values < -708, 0.0, result))
 
 
 def sums_of_rows(values: Floats) -> Floats:
-    """Return the sum of each row, added up in one fixed order."""
+    """Return the sum of each row, in a fixed order."""
     sums = np.empty(len(values))
     row_sums(values, sums)
     return sums
 
 
 def rows_outside(scores: Array) -> Ints:
-    """Return the rows with a score outside [0, 1]; NaN does not count."""
+    """Return the rows with a score outside [0, 1], NaN apart."""
     if scores.min() >= 0 and scores.max() <= 1:
         return np.zeros(0, np.int64)
     return np.flatnonzero(((scores < 0) | (scores > 1)).any(1))
 
 
 class Probabilities:
-    """The probabilities p of a strip of rows: here the scores themselves."""
+    """The probabilities p of a strip of rows: the scores themselves."""
 
     def __init__(self, scores: Array, temperature: float = 1.0) -> None:
         self.scores, self.temperature = scores, temperature
@@ -75,12 +75,12 @@ class Probabilities:
         return minus_log(self.q)
 
     def label_costs(self, labels: Ints) -> Floats:
-        """Return -log p of each row's label; 0 if that is negative."""
+        """Return -log p of each row's label; 0 if the label is negative."""
         own = self.scores[np.arange(labels.size), np.maximum(labels, 0)].astype(np.float64)
         return np.where(labels >= 0, minus_log(own), 0.0)
 
     def bad_rows(self) -> Ints:
-        """Return the rows whose scores have no probabilities."""
+        """Return the rows whose scores do not define probabilities."""
         return rows_outside(self.scores)
 
 
@@ -122,7 +122,7 @@ class _Softmax(Probabilities):
         tops, others[each, classes] = others[each, classes].astype(np.float64), -np.inf
         second = others.argmax(1)
         best = others[each, second].astype(np.float64)
-        some = np.flatnonzero(np.isfinite(best))  # else no other class has any probability
+        some = np.flatnonzero(np.isfinite(best))  # otherwise no other class has a positive probability
         shared = self.label_costs(self.scores.argmax(1))[rows[some]]
         rest = _Softmax(others[some], self.temperature).label_costs(second[some])
         gaps = (tops[some] - best[some]) * (1.0 / self.temperature)
@@ -184,10 +184,10 @@ def _softplus(values: Floats) -> Floats:
     return np.maximum(values, 0.0) + result.reshape(values.shape)
 
 
-#: The kinds by the function that gives the probabilities; "" if the scores are probabilities.
+#: By the function that gives the probabilities; "" if the scores are probabilities.
 _LINKS: dict[str, type[Probabilities]] = {"": Probabilities, "softmax": _Softmax, "sigmoid": _Sigmoid}
 
 
 def probabilities_of(scores: Array, link: str, temperature: float) -> Probabilities:
-    """Return the probabilities of a strip of rows: ``link`` is the function that gives them, "" if the scores are such."""
+    """Return the probabilities of a strip of rows, given the name of their link; "" if the scores are probabilities."""
     return _LINKS[link](scores, temperature)

@@ -1,9 +1,8 @@
 """The blocks of a band: checked against the metadata, then searched for candidates, or joined to whole rows.
 
-Blocks come from stores and from users' own Dask arrays. ``promised_block``, ``checked_slabs`` and the ``check_`` functions
-return them as plain NumPy arrays, or refuse them. ``TileReader`` lists the candidates of each row, the scores at or above a
-floor, with their classes and keys. ``TopRanks`` finds each row's highest scores. ``whole_rows`` joins the slabs of a band, and
-``RowChecks`` counts NaN, bad labels and refused rows. A ``Rule`` decides which scores are in the sets.
+Blocks come from stores and from users' own Dask arrays. ``TileReader`` lists the *candidates* of each row, the scores at or
+above a floor, with their classes and keys; ``TopRanks`` finds each row's highest scores; ``RowChecks`` counts NaN, bad labels
+and refused rows.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from ..kernels import lanes_for, row_scratch
 from ..kernels.dispatch import gather_above, rank_top
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_float, is_half
 from ..masks import plain_block, plain_labels, with_unlabelled
+from ..records import BEYOND
 from .passes import NOWHERE, UsableLabels
 
-NO_INDEX = np.iinfo(np.int64).max
-#: Candidates listed at a time, so that they stay in cache; of slabs, as many as are worth a call of the kernel.
+#: Candidates listed at a time, to stay in cache; from slabs, enough to be worth a call of the kernel.
 LISTED = 1 << 12
 _STREAMED = 1 << 17
 #: Rows listed at a time.
@@ -33,18 +32,18 @@ _CURE = "Correct the dtype and chunks of the array."
 
 
 def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
-    """Return a block of a matrix as a plain array in native byte order; refuse another dtype, or shape if it is known."""
+    """Return a block as a plain array in native byte order; refuse another dtype, or shape if it is known."""
     plain = plain_block(block, what)
     if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
         raise ScoresError(
-            f"{what} must be what their metadata promise, {dtype}{'' if shape is None else f' of shape {shape}'}; "
+            f"{what} must be {dtype}{'' if shape is None else f' of shape {shape}'}, as in their metadata; "
             f"got a block of {plain.dtype} and shape {plain.shape}. {_CURE}"
         )
-    return plain.astype(dtype, copy=False)  # of the other byte order, it would be taken for other numbers
+    return plain.astype(dtype, copy=False)  # bytes in the other order would be other numbers
 
 
 def check_block(block: Any, dtype: Dtype, what: str, block_info: Any = None) -> Array:
-    """Do ``promised_block`` for ``map_blocks``."""
+    """Call ``promised_block`` in ``map_blocks``."""
     return promised_block(block, dtype, _shape(block_info), what)
 
 
@@ -55,12 +54,12 @@ def check_labels(block: Any, block_info: Any = None) -> Array:
     labels = plain_labels(block) if hard else plain_block(block, "labels", LabelsError)
     if labels.shape != shape:
         raise LabelsError(
-            f"labels must be what their metadata promise, of shape {shape}; got a block of shape {labels.shape}. {_CURE}"
+            f"labels must be of shape {shape}, as in their metadata; got a block of shape {labels.shape}. {_CURE}"
         )
     if labels.dtype.kind not in ("iu" if hard else "iufb") or labels.dtype.itemsize > 8:
         kind = "integers" if hard else "real numbers of up to 64 bits"
         cure = f"{_CURE} {label_cure(labels.dtype)}" if hard else _CURE
-        raise LabelsError(f"labels must be {kind}, as their metadata promise; got a block of {labels.dtype}. {cure}")
+        raise LabelsError(f"labels must be {kind}, as in their metadata; got a block of {labels.dtype}. {cure}")
     return with_unlabelled(labels, np.zeros(shape, bool)) if hard else labels
 
 
@@ -69,7 +68,7 @@ def check_where(block: Any, block_info: Any = None) -> Array:
     plain, shape = plain_block(block, "where"), _shape(block_info)
     if plain.dtype != bool or plain.shape != shape:
         raise ScoresError(
-            f"where must be what its metadata promise, bool of shape {shape}; got a block of {plain.dtype} and shape "
+            f"where must be bool of shape {shape}, as in its metadata; got a block of {plain.dtype} and shape "
             f"{plain.shape}. {_CURE}"
         )
     return plain
@@ -105,25 +104,20 @@ class Candidates:
 
 
 class Listing:
-    """Space for the candidates of a stretch of rows, used again for every stretch."""
+    """Space for the candidates of a stretch of rows, reused for every stretch; by default it stays in cache."""
 
-    def __init__(self, n_classes: int, n_listed: int, n_rows: int, width: int, dtype: Dtype) -> None:
+    def __init__(self, n_classes: int, width: int, dtype: Dtype, n_listed: int = LISTED, n_rows: int = _ROWS) -> None:
         self.offsets = np.empty(n_rows + 1, np.int64)
         self.classes = np.empty(n_listed + n_classes, np.int32)
         self.keys = np.empty(n_listed + n_classes, np.int64)
         self.scratch = row_scratch(n_classes, width, carrier(np.empty((0, 0), dtype)).dtype)
 
-    @classmethod
-    def small(cls, n_classes: int, width: int, dtype: Dtype) -> Listing:
-        """Return space that stays in cache."""
-        return cls(n_classes, LISTED, _ROWS, width, dtype)
-
     def arrays(self) -> tuple[Any, ...]:
-        """Return the space in the order the kernels take it."""
+        """Return the space as the kernels take it."""
         return self.offsets, self.classes, self.keys, self.scratch
 
     def candidates(self, first_row: int, n_rows: int) -> Candidates:
-        """Return the candidates of these rows, which are valid until the space is used again."""
+        """Return the candidates of these rows, valid until the space is used again."""
         offsets = self.offsets[: n_rows + 1]
         n = int(offsets[-1])
         return Candidates(first_row, offsets, self.classes[:n], self.keys[:n])
@@ -138,22 +132,21 @@ class TileReader:
         self.tile_scores = tile_scores
         self.n_nan = 0
         #: Row and class of the first NaN in row-major order.
-        self.first_nan = (NO_INDEX, NO_INDEX)
+        self.first_nan = (BEYOND, BEYOND)
 
     def tiles(self, block: Array) -> Iterator[tuple[int, Array]]:
         """Return (first row, tile) of a block: the whole block, or stretches of rows if it must be converted."""
-        step = max(1, self.tile_scores // block.shape[1])
-        if carrier(block[:0]).dtype == block.dtype:
-            step = block.shape[0]
+        is_whole = carrier(block[:0]).dtype == block.dtype
+        step = block.shape[0] if is_whole else max(1, self.tile_scores // block.shape[1])
         for first in range(0, block.shape[0], step):
             yield first, carrier(block[first : first + step])
 
     def as_arguments(self, tile: Array) -> tuple[Any, ...]:
-        """Return the tile in the form the kernels take."""
+        """Return a tile as the kernels take it."""
         return (tile, *carrier_bits(tile), self.floor)
 
     def note_nan(self, tile: Array, n_nan: int, first_nan: int, first_row: int, first_class: int = 0) -> None:
-        """Add the NaN that a kernel counted in a tile, and keep the first index."""
+        """Add the NaN that a kernel counted in a tile, and keep the first place."""
         if n_nan:
             row, class_ = divmod(first_nan, tile.shape[1])
             self.n_nan += n_nan
@@ -166,15 +159,14 @@ class TileReader:
             self.note_nan(tile, nan.size, int(nan[0]), first_row, first_class)
 
     def stretches(self, block: Array, first_class: int = 0) -> Iterator[Candidates]:
-        """Return the candidates of stretches of rows; each is valid until the next one is read."""
+        """Return the candidates of stretches of rows, each valid until the next one is read."""
         for first, tile in self.tiles(block):
             self.note_half_nan(tile, first, first_class)
             n_rows, n_classes = tile.shape
-            listing = Listing(n_classes, min(_STREAMED, n_rows * n_classes), n_rows, 0, self.dtype)
-            nothing = ranking_space(tile.shape, 0, self.dtype)
-            row = 0
+            listing = Listing(n_classes, 0, self.dtype, min(_STREAMED, n_rows * n_classes), n_rows)
+            no_ranking, row = ranking_space(tile.shape, 0, self.dtype), 0
             while row < n_rows:
-                stop, n_nan, first_nan = gather_above(self.as_arguments(tile), row, listing.arrays(), nothing)
+                stop, n_nan, first_nan = gather_above(self.as_arguments(tile), row, listing.arrays(), no_ranking)
                 self.note_nan(tile, n_nan, first_nan, first, first_class)
                 yield listing.candidates(first + row, stop - row)
                 row = stop
@@ -189,13 +181,13 @@ def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: 
         n_rows = slab.shape[0] if n_rows is None else n_rows
         if slab.shape[0] != n_rows or not n_rows or first_class > n_classes:
             raise ScoresError(
-                f"scores must be what their metadata promise, {n_rows or 'some'} rows of {n_classes} classes; got a block of "
-                f"shape {slab.shape}. Correct the chunks of the array."
+                f"scores must have {n_rows or 'some'} rows of {n_classes} classes, as in their metadata; got a block of shape "
+                f"{slab.shape}. Correct the chunks of the array."
             )
         yield slab
     if first_class != n_classes:
         raise ScoresError(
-            f"scores must have the {n_classes} classes their metadata say; got {first_class} when read. "
+            f"scores must have the {n_classes} classes of their metadata; got {first_class} when read. "
             "Correct the shape and chunks of the array."
         )
 
@@ -229,10 +221,8 @@ def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
 
 
 def ranking_space(shape: tuple[int, ...], n_ranks: int, dtype: Dtype) -> tuple[Array, int, Any]:
-    """Return what ``gather_above`` needs to find each row's highest scores: the space, the lanes, the missing score."""
-    n_rows, n_classes = shape
-    ranked = no_ranked(n_rows, n_ranks, dtype)
-    return ranked, lanes_for(n_ranks, n_classes), no_ranked(1, 1, dtype)[0, 0]
+    """Return the arguments with which ``gather_above`` finds each row's highest scores: space, lanes, missing score."""
+    return no_ranked(shape[0], n_ranks, dtype), lanes_for(n_ranks, shape[1]), no_ranked(1, 1, dtype)[0, 0]
 
 
 class TopRanks:
@@ -245,26 +235,26 @@ class TopRanks:
         self._half = is_half(dtype)
 
     def insert(self, tile: Array, first_row: int, first_class: int) -> None:
-        """Add a tile of the rows from ``first_row`` and the classes from ``first_class``."""
+        """Add a tile that begins at this row and class."""
         rows = slice(first_row, first_row + tile.shape[0])
         width = lanes_for(self.scores.shape[1], tile.shape[1])
         rank_top(tile, first_class, self.scores[rows], self.classes[rows], self.n_filled[rows], width)
-        if self._half:  # the key of NaN is a number to the kernel: take it out again
+        if self._half:  # the key of NaN is a number to the kernel: remove it
             self.classes[rows][self.scores[rows] == HALF_NAN] = -1
 
     def ranks_of(self, labels: Ints, n_ranks: int) -> Ints:
-        """Return each label's rank; ``n_ranks`` + 1 for all beyond, and 0 for no label."""
+        """Return each label's rank; ``n_ranks`` + 1 for all beyond, and 0 without a label."""
         is_it = self.classes[:, :n_ranks] == labels[:, None]
         ranks = np.where(is_it.any(1), is_it.argmax(1) + 1, n_ranks + 1)
         return np.where(labels < 0, 0, ranks)
 
 
-#: Scores of a strip: as many float64 as stay in a core's cache.
+#: Scores of a strip, which as float64 stay in a core's cache.
 _STRIP = 1 << 16
 
 
 def whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Array:
-    """Return the rows of a band in one piece, which is valid until the next band is read."""
+    """Return the rows of a band as one array, valid until the next band is read."""
     each = checked_slabs(slabs, dtype, n_classes, labels)
     first = next(each)
     if first.shape[1] == n_classes:
@@ -285,7 +275,7 @@ def row_strips(rows: Array, n_scores: int = 1 << 18) -> Iterator[slice]:
 
 @dataclass
 class RowChecks:
-    """The labels and the rows of a band, with counts of bad data, which grow strip by strip."""
+    """The labels and the rows of a band, with growing counts of bad data."""
 
     rows: Array
     labels: UsableLabels
@@ -297,24 +287,24 @@ class RowChecks:
 
     @classmethod
     def of(cls, slabs: Iterable[Array], labels: Array | None, band: int, dtype: Dtype, n_classes: int) -> RowChecks:
-        """Return the rows of a band before any is checked."""
+        """Return the rows of a band, none of them checked."""
         usable = UsableLabels.of(labels, n_classes)
         return cls(whole_rows(slabs, dtype, n_classes, usable.given), usable, band)
 
     def strips(
         self, n_scores: int = _STRIP, n_rows: int = 1 << 16, *, in_one: bool = False, find_nan: bool = True
     ) -> Iterator[tuple[int, Array, Array | None]]:
-        """Return (first row, scores, labels) of strips of rows, with their NaN counted unless ``find_nan`` is false.
+        """Return (first row, scores, labels) of strips of rows; count their NaN unless ``find_nan`` is false.
 
-        The scores are float32 if that holds them exactly, else float64; with ``in_one``, rows that are so already are one strip.
+        The scores become float32 if that holds them exactly, else float64; with ``in_one``, rows of this dtype are one strip.
         """
-        given, rows = self.labels.given, self.rows
+        labels, rows = self.labels.given, self.rows
         is_narrow = rows.dtype.itemsize < 4 or rows.dtype == np.float32
         dtype = np.dtype(np.float32 if is_narrow else np.float64)
         whole = in_one and rows.dtype == dtype and rows.flags.c_contiguous
         step = len(rows) if whole else max(1, min(n_rows, n_scores // rows.shape[1]))
         for first in range(0, len(rows), step):
-            block, mine = rows[first : first + step], None if given is None else given[first : first + step]
+            block, mine = rows[first : first + step], None if labels is None else labels[first : first + step]
             if find_nan:
                 self.note_nan(block, first)
             yield first, np.ascontiguousarray(block, dtype), mine
@@ -330,13 +320,13 @@ class RowChecks:
             self.first_nan = min(self.first_nan, (self.band, first + row, class_))
 
     def refuse(self, rows: Array) -> None:
-        """Count rows, numbered from the band's first, whose scores are not what they should be."""
+        """Count rows with unsuitable scores, given their numbers in the band."""
         if rows.size:
             self.n_refused += rows.size
             self.first_refused = min(self.first_refused, (self.band, int(rows[0]), 0))
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a tally of probabilities, by their names."""
+        """Return the fields of a tally of probabilities, by name."""
         return {
             **self.labels.faults(self.band),
             "n_rows": len(self.rows),
@@ -353,7 +343,7 @@ class Rule(Protocol):
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows at once; else any block of the matrix will do."""
+        """Whether it needs whole rows; otherwise it takes any block of the matrix."""
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this row and class of a matrix of ``n_classes``."""
+        """Return the members in a block of scores that starts at this row and class of a matrix with ``n_classes``."""

@@ -1,15 +1,15 @@
-"""Checkpoints: the states of a run so far, kept at a path or URL, so that another run reads only what is missing.
+"""Checkpoints: the states of a run so far, at a path or URL, so that another run reads only the missing parts.
 
 There are four kinds of files:
 
 - ``request.json``: the function, its options, the store and the version. Another request is refused.
-- ``bands``: where bands begin, and the stamps of their scores and labels. A store that has grown keeps its bands.
-- ``searches/S/W``: the plan and the bands of wave W of search S. They are read again in the same way.
-- ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of which bands, and of their stamps.
+- ``bands``: the first rows of bands, and the stamps of their scores and labels. A store that has grown keeps its bands.
+- ``searches/S/W``: the plan and the bands of wave W of search S, for another run to read them in the same way.
+- ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of the bands and their stamps.
 
 The hash of a file covers its name and the request, so that a file in the place of another counts as damaged and is not used.
-Names follow from what was read and how. An interrupted run, one over a grown store, and one for other budgets are therefore
-the same: states that are there are used, and the rest is read.
+Names follow from the data and the pass. So an interrupted run, one over a grown store, and one for other budgets need no
+distinction: states that exist are used, and the rest is read.
 """
 
 from __future__ import annotations
@@ -19,35 +19,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
 
 from ..arrays import Ints
 from ..bands.passes import Pass
-from ..errors import OptionError, ReadError
+from ..errors import OptionError
 from ..records import Record, State
 from ..sources.source import Source, group_bands
 from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
 from ..store.write.shelves import Shelf
 from .plan import ScanPlan, Script, Wave
-from .tasks import Keeper, as_delayed, hash_labels, task, token_of
+from .tasks import Keeper, as_delayed, hash_labels, load_record, task, token_of
 
-#: Raised whenever files mean something else.
+#: Raised whenever the meaning of files changes.
 FORMAT = 4
 _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
-#: Tasks that hash class numbers: these are few bytes.
+#: The most tasks that hash class numbers, which are few bytes.
 _MOST_TASKS = 32
-
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 @dataclass(frozen=True)
 class CheckpointKey:
-    """Where a checkpoint is, and the request it belongs to."""
+    """The place of a checkpoint, and its request."""
 
     place: object
     function: str
@@ -59,7 +57,7 @@ class CheckpointKey:
 
 @dataclass(frozen=True)
 class Bands(Record):
-    """Where bands begin and end, and the stamps of their scores and of their labels."""
+    """The bounds of bands, and the stamps of their scores and labels."""
 
     rows: Ints
     scores: Ints
@@ -67,17 +65,17 @@ class Bands(Record):
 
     @classmethod
     def of(cls, source: Source, labels: Sequence[int]) -> Bands:
-        """Return the bands of a source whose labels have these hashes."""
+        """Return the bands of a source, given the hashes of their labels."""
         stamps = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
         return cls(np.asarray(source.whole.rows, np.int64), *stamps)
 
     def name(self, numbers: Sequence[int]) -> str:
-        """Return a name of some bands, the same only where these and all that they hold are the same."""
+        """Return a name of some bands, a hash of their numbers, scores and labels."""
         chosen = np.asarray(numbers, np.int64)
         return join_stamps(np.concatenate([chosen, self.scores[chosen], self.labels[chosen]]).tolist())
 
     def n_same(self, other: Bands) -> tuple[int, int]:
-        """Return how many of the first bands have the same scores, and of these the same labels, as in others."""
+        """Return the number of bands with the same scores as in others, and with the same scores and labels."""
         n = min(self.scores.size, other.scores.size)
         same = self.scores[:n] == other.scores[:n]
         return int(same.sum()), int((same & (self.labels[:n] == other.labels[:n])).sum())
@@ -93,7 +91,7 @@ class KeptPass:
     pass_: Pass
 
     def name(self, numbers: Sequence[int]) -> str:
-        """Return the name of the state of some bands, or of some of the chunks that the pass reads."""
+        """Return the name of the state of some bands, or of some chunks of the pass."""
         if self.pass_.columns is None:
             return f"{self.folder}/{self.bands.name(numbers)}"
         assert self.pass_.bands is not None
@@ -106,42 +104,42 @@ class KeptPass:
         return f"{self.folder}/all-{join_stamps([self.bands.name(bands), *(self.pass_.columns or ())])}"
 
     def load(self) -> State | None:
-        """Return the state of all bands of the pass; None if it is not kept."""
+        """Return the state of all bands of the pass, or None."""
         return self.keeper.load(self._all)
 
     def save(self, state: State) -> None:
-        """Keep the state of all bands."""
+        """Save the state of all bands."""
         self.keeper.save(self._all, state)
 
 
 @dataclass
 class Checkpoint:
-    """The files of one request: those of this run, and those of earlier ones."""
+    """The files of one request, from this run and earlier ones."""
 
     shelf: Shelf
     bands: Bands
     source: Source
-    #: The search that is under way, and its waves so far.
+    #: The number of the current search, and that of its waves so far.
     _search: int = field(default=-1)
     _wave: int = field(default=0)
 
     def begin_search(self) -> Script:
-        """Begin the next search of the run; return the waves of an earlier run of it."""
+        """Begin the next search of the run; return its waves in an earlier run."""
         self._search, self._wave = self._search + 1, 0
         waves: list[Wave] = []
-        while (wave := _load(Wave, self.shelf.read(self._wave_name(len(waves))))) is not None:
+        while (wave := load_record(Wave, self.shelf, self._wave_name(len(waves)))) is not None:
             waves.append(wave)
         return tuple(waves)
 
     def note(self, pass_: Pass) -> None:
-        """Keep the plan of a wave, before it is read."""
+        """Save the plan of a wave, before it is read."""
         plan = getattr(pass_.plan, "plan", pass_.plan)  # of a scan that also counts other sets
         if not isinstance(plan, ScanPlan) or pass_.name != "scan":
             return
         bands = range(self.bands.scores.size) if pass_.bands is None else pass_.bands
         parts, name = Wave.of(plan, bands).to_parts(), self._wave_name(self._wave)
         if bytes(self.shelf.read(name) or b"") != b"".join(parts):
-            self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all that came after it
+            self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all later ones
             self.shelf.write(name, parts)
         self._wave += 1
 
@@ -149,27 +147,21 @@ class Checkpoint:
         return f"searches/{self._search}/{number}"
 
     def of_pass(self, source: Source, pass_: Pass) -> KeptPass | None:
-        """Return the kept states of a pass; None if its scores or labels are not those of the checkpoint."""
-        bands = self._bands_of(source)
-        if bands is None:
+        """Return the states of a pass, or None if its scores or labels are not those of the checkpoint."""
+        if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
             return None
+        if source.labels is not None and source.labels is not self.source.labels:
+            return None
+        bands = self.bands if source.labels is not None else replace(self.bands, labels=self.bands.labels * 0)
         made = source.preparations
-        prepared: list[object] = [(_unplaced(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
+        prepared: list[object] = [(_without_location(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
         if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
-            # Samples before a band that do not exist change the numbers of its rows, which order ties.
+            # Excluded samples before a band change the numbers of its rows, which order ties.
             prepared.append(tuple(source.rows))
         token = token_of(
             FORMAT, pass_.name, pass_.work, pass_.plan, pass_.state.__name__, pass_.state.VERSION, prepared
         )
         return KeptPass(Keeper(self.shelf, pass_.state), f"states/{token}", bands, pass_)
-
-    def _bands_of(self, source: Source) -> Bands | None:
-        """Return the bands of the run, without labels if the source has none; None for another source."""
-        if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
-            return None
-        if source.labels is None:
-            return replace(self.bands, labels=self.bands.labels * 0)
-        return self.bands if source.labels is self.source.labels else None
 
 
 def open_checkpoint(
@@ -177,14 +169,10 @@ def open_checkpoint(
 ) -> tuple[Checkpoint, Source]:
     """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
 
-    Raises
-    ------
-    OptionError
-        If the checkpoint is of another request, store or version, which the error names.
-
+    Raise OptionError if it is of another request, store or version.
     """
     if source.reader.stored_array is None:
-        source.row_stamps()  # raises, and says why there are none
+        source.row_stamps()  # raises
     whole = Shelf.at(key.place)
     shelf = whole.within(key.folder)
     store = source.location.rstrip("/")
@@ -193,28 +181,28 @@ def open_checkpoint(
             f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
         )
     if key.folder and whole.read_plain(_REQUEST) is not None:
-        raise OptionError(f"checkpoint must be of the same request; got {whole.location}, of another one. {_CURE}")
+        raise OptionError(f"checkpoint must be of the same request; got {whole.location} with another one. {_CURE}")
     request = _request(key, source)
-    _compare(shelf, request)
+    _check_request(shelf, request)
     shelf = replace(shelf, owner=token_of(request))
-    saved = _load(Bands, shelf.read(_BANDS))
+    saved = load_record(Bands, shelf, _BANDS)
     if saved is not None:
         source = _with_bands(source, saved, shelf)
     bands = Bands.of(source, _label_hashes(source, compute))
     if saved is not None:
-        _compare_bands(shelf, saved, bands, source)
+        _check_bands(shelf, saved, bands, source)
     shelf.write_plain(_REQUEST, [json.dumps({**request, _HASH: token_of(request)}, indent=1, sort_keys=True).encode()])
     shelf.write(_BANDS, bands.to_parts())
     return Checkpoint(shelf, bands, source), source
 
 
-def _unplaced(transform: Transform) -> Transform:
-    """Return a transform without the name of its store, which may be spelt in other ways, and is for errors alone."""
+def _without_location(transform: Transform) -> Transform:
+    """Return a transform without the location of its store, which only errors use."""
     return replace(transform, location="") if isinstance(transform, (Softmax, Slots)) else transform
 
 
 def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
-    """Return the request of a checkpoint in plain words and values."""
+    """Return the request of a checkpoint as words and values."""
     labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
     if source.made_by:
@@ -224,15 +212,15 @@ def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
     if source.reader.stored_array is not None:
         facts["missing"] = source.reader.stored_array.store_path.store.checks.missing
     try:
-        mine = version("avgk_dask")
+        own_version = version("avgk_dask")
     except PackageNotFoundError:
-        mine = "unknown"
+        own_version = "unknown"
     options = {name: str(value) for name, value in key.request.items()}
-    return {"format": FORMAT, "avgk_dask": mine, "function": key.function, **options, **facts}
+    return {"format": FORMAT, "avgk_dask": own_version, "function": key.function, **options, **facts}
 
 
-def _compare(shelf: Shelf, request: Mapping[str, object]) -> None:
-    """Refuse a checkpoint of another request; begin anew if its request is damaged."""
+def _check_request(shelf: Shelf, request: Mapping[str, object]) -> None:
+    """Refuse a checkpoint of another request; one with a damaged request begins anew."""
     data = shelf.read_plain(_REQUEST)
     if data is None:
         return
@@ -245,19 +233,11 @@ def _compare(shelf: Shelf, request: Mapping[str, object]) -> None:
     names = [name for name in {**before, **request} if before.get(name) != request.get(name)]
     if names:
         differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
-        raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, where {differ}. {_CURE}")
-
-
-def _load(kind: type[AnyRecord], data: memoryview | None) -> AnyRecord | None:
-    """Return the record in the bytes of a file; None if there is none, or another version wrote it."""
-    try:
-        return None if data is None else kind.from_bytes(data)
-    except ReadError:
-        return None
+        raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, in which {differ}. {_CURE}")
 
 
 def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[Any]]) -> list[int]:
-    """Return a hash of the labels of each band: of their values, or of stored probabilities that of their chunks."""
+    """Return a hash of the labels of each band: of their values, or of the chunks of stored probabilities."""
     whole = source.whole
     labels: Any = whole.labels
     if labels is None:
@@ -276,28 +256,28 @@ def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[A
 
 
 def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
-    """Return a source whose bands begin as those of an earlier run; its store may have grown since."""
+    """Return a source with the bands of an earlier run; its store may have grown since."""
     before, n = saved.rows.tolist(), source.whole.shape[0]
     if n < before[-1]:
         raise OptionError(
-            f"checkpoint must be of this store, or of its first rows; got {shelf.location}, which is of {before[-1]:,} "
-            f"rows, and the store has {n:,}. {_CURE}"
+            f"checkpoint must be of this store, or of its first rows; got {shelf.location} of {before[-1]:,} rows, and the "
+            f"store has {n:,}. {_CURE}"
         )
-    if n > before[-1]:  # what follows the last band may have changed that one's chunk
+    if n > before[-1]:  # new rows may have changed the chunk of the last band
         before = [*before[:-1], *(row for row in source.whole.rows if row > before[-2])]
     return source.with_rows(before)
 
 
-def _compare_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
-    """Refuse a checkpoint of other scores or labels; single bands may have changed, and are read again."""
+def _check_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
+    """Refuse a checkpoint of other scores or labels; single bands may have changed."""
     n_scores, n_labels = saved.n_same(bands)
     grown = bands.rows[-1] > saved.rows[-1]
     if not n_scores and saved.scores.size > grown:
         raise OptionError(
-            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {shelf.location}, none of "
-            f"whose parts holds the same. {_CURE}"
+            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {shelf.location} of "
+            f"other data. {_CURE}"
         )
     if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
         raise OptionError(
-            f"checkpoint must be of the same labels, and clusters; got {shelf.location}, with others. {_CURE}"
+            f"checkpoint must be of the same labels and clusters; got {shelf.location} with others. {_CURE}"
         )

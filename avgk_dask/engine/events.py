@@ -1,13 +1,11 @@
 """Events: the scores inside the intervals of a scan, held singly, or counted together if they are many ties.
 
-An event is a score as the change it makes to the set of its row: once it is in, the set has a certain size, and the label weight
-inside grows by a weight. Moving the threshold past an event turns one set of ``size - 1`` into one of ``size``, so that set sizes
-and errors for *every* threshold inside an interval follow from the events, without the rows.
+An event is a score with the change that it makes to the set of its row: the set grows to a certain size, and its label weight by
+the event's weight. So set sizes and errors for *every* threshold inside an interval follow from the events, without the rows.
 
-``HeldEvents`` are single ones, each with its key, its row and the cell of the row's set above the interval. ``EventTally`` counts
-equal events of a band, or of some bands: its *step* says the size of the set once the event is in, whether it is the label, and
-whether the label is in the set then (see ``step_events``). Only a cut through the counted ties of some bands needs their rows
-again. ``IntervalEvents`` are the events of one interval of either kind, and say what the sets gain by some of them.
+``HeldEvents`` are single events. ``EventTally`` counts the equal events of a band, or of some bands, by their *step*: the size of
+the set that includes the event, whether the event is the label, and whether the label is in that set (see ``step_events``). Only
+a cut through the counted ties of some bands needs their rows again.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from ..kernels.zones import ZoneTable, intervals_of
 from ..records import JOINED, State
 from .strata import StrataSums, add_up, distinct
 
-#: Rows of a band, at most ``2**ROW_BITS`` of them, have the numbers from ``band << ROW_BITS`` on.
+#: The rows of a band, at most ``2**ROW_BITS``, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 36
-#: Keys that are counted at a time.
+#: Keys counted at a time.
 _AT_ONCE = 1 << 20
-#: Keys looked at to see whether events are ties, and how often each must occur in a group of bands.
-_LOOKED_AT, _TIED = 1 << 8, 8
+#: Keys examined to see whether events are ties, and how often each must occur in a group of bands.
+_EXAMINED, _TIED = 1 << 8, 8
 
 
 Column = Annotated[Ints, JOINED]
@@ -62,7 +60,7 @@ class EventTally(State):
 
     @classmethod
     def empty(cls) -> EventTally:
-        """Return the tally of no event."""
+        """Return the empty tally."""
         none = np.zeros(0, np.int64)
         return cls(*(none,) * 13)
 
@@ -94,20 +92,20 @@ class EventTally(State):
 
     @property
     def n_stored(self) -> int:
-        """Number of entries that the tally keeps in memory."""
+        """The number of entries in memory."""
         return int(self.keys.size + self.weight_keys.size + self.stratum_keys.size)
 
     def stored_by_interval(self, floors: Ints) -> Ints:
-        """Return the number of these entries in each interval; ``floors`` are those of a ``ZoneTable``."""
+        """Return the number of entries in each interval, given the floors of a ``ZoneTable``."""
         return count_by_interval(floors, self.keys, self.weight_keys, self.stratum_keys)
 
     @property
     def n_scores(self) -> int:
-        """Number of scores that the events stand for."""
+        """The number of scores."""
         return int(self.counts.sum())
 
     def select(self, keep: Callable[[Ints, Ints], Any]) -> EventTally:
-        """Return the events that satisfy ``keep``, a function of keys and groups."""
+        """Return the events for which ``keep(keys, groups)`` is true."""
         tables = (
             (self.keys, self.groups, self.steps, self.counts),
             (self.weight_keys, self.weight_groups, self.weight_limbs, self.weight_amounts),
@@ -117,7 +115,7 @@ class EventTally(State):
         return EventTally(*(column[mine] for table, mine in zip(tables, rows, strict=True) for column in table))
 
     def between(self, low: int, high: int) -> EventTally:
-        """Return the events whose keys lie between two, both included."""
+        """Return the events with keys from ``low`` to ``high``."""
         return self.select(lambda keys, _: (keys >= low) & (keys <= high))
 
     def above(self, key: int) -> EventTally:
@@ -125,15 +123,15 @@ class EventTally(State):
         return self.select(lambda keys, _: keys > key)
 
     def total_weight(self) -> Fraction:
-        """Return the exact sum of the weights."""
+        """Return the exact sum of weights."""
         return ExactSums.gathered(self.weight_limbs, self.weight_amounts)
 
     def strata_sums(self) -> StrataSums:
-        """Return the sums that the strata gain once the events are in."""
+        """Return the gains of the strata if the events are in the sets."""
         return StrataSums.added(self.strata, self.stratum_hits, self.stratum_counts)
 
     def add_cells(self, changes: Ints) -> None:
-        """Add the events to the changes of the number of sets of each cell."""
+        """Add the changes of the number of sets of each cell if the events are in the sets."""
         size, is_label, inside = self.steps >> 2, self.steps >> 1 & 1, self.steps & 1
         np.add.at(changes, 2 * size + inside, self.counts)
         np.subtract.at(changes, 2 * (size - 1) + inside - is_label, self.counts)
@@ -141,12 +139,12 @@ class EventTally(State):
 
 @dataclass(frozen=True)
 class HeldEvents(State):
-    """Single events, in the order in which bands came; those of a row are together, in the order of its classes."""
+    """Single events in the order of merged bands; those of a row are adjacent, in the order of its classes."""
 
     keys: ArrayColumn
-    #: The event's row, numbered by ``row_numbers``.
+    #: The row of the event (see ``row_numbers``).
     rows: ArrayColumn
-    #: The cell of the row's set above the interval that the event lies in: twice its size, and 1 if the label is in it.
+    #: The cell of the row's set above the event's interval: twice its size, plus 1 if the label is in it.
     bases: ArrayColumn
     #: Hits as small integers, or soft labels.
     weights: ArrayColumn
@@ -159,18 +157,18 @@ class HeldEvents(State):
         none = np.zeros(0, np.int64)
         return cls(none.astype(np.int32), none, none.astype(np.int32), none.astype(np.uint8), none.astype(np.int8))
 
-    def select(self, which: Array | slice) -> HeldEvents:
-        """Return some of the events, in that order."""
+    def select(self, indices: Array | slice) -> HeldEvents:
+        """Return some of the events, in this order."""
         columns = self.keys, self.rows, self.bases, self.weights, self.strata
-        return HeldEvents(*(column[which] for column in columns))
+        return HeldEvents(*(column[indices] for column in columns))
 
     @property
     def hits(self) -> Array:
-        """Which events are hard labels; with soft labels, 0 for all."""
+        """Whether each event is a hard label; 0 with soft labels."""
         return self.weights if self.weights.dtype.kind != "f" else np.zeros(self.weights.size, np.uint8)
 
     def between(self, low: int, high: int) -> HeldEvents:
-        """Return the events whose keys lie between two, both included."""
+        """Return the events with keys from ``low`` to ``high``."""
         return self.select(np.flatnonzero((self.keys >= low) & (self.keys <= high)))
 
     def in_order(self) -> HeldEvents:
@@ -178,28 +176,22 @@ class HeldEvents(State):
         in_order = not self.rows.size or (np.diff(self.rows) >= 0).all()
         return self if in_order else self.select(np.argsort(self.rows, kind="stable"))
 
-    def by_interval(self, floors: Ints) -> list[Ints]:
-        """Return the indices of each interval's events; ``floors`` are those of a ``ZoneTable``."""
-        starts, order = np.empty(floors.size // 2 + 1, np.int64), np.empty(self.keys.size, np.int64)
-        group_order(intervals_of(floors, self.keys), starts, order)
-        return np.split(order, starts[1:-1])
-
     def are_ties(self, n_together: int) -> bool:
-        """Whether counting equal events of ``n_together`` bands together would save much, judged by some of the keys."""
-        keys = np.unique(self.keys[:: max(1, self.keys.size // _LOOKED_AT)][:_LOOKED_AT])
+        """Return whether counting equal events of ``n_together`` bands together would save much, judged by some keys."""
+        keys = np.unique(self.keys[:: max(1, self.keys.size // _EXAMINED)][:_EXAMINED])
         some = np.isin(self.keys, keys)
         pairs = np.stack([self.keys[some].astype(np.int64), (self.rows[some] >> ROW_BITS) // n_together])
         return bool(np.unique(pairs, axis=1).shape[1] * _TIED <= some.sum())
 
     def strata_sums(self) -> StrataSums:
-        """Return the sums that the strata gain once the events are in."""
+        """Return the gains of the strata if the events are in the sets."""
         return StrataSums.added(self.strata, self.hits)
 
     def counted(self, floors: Ints, n_together: int = 1) -> EventTally:
         """Count equal events of a band, or of ``n_together`` bands, together."""
-        indices = self.by_interval(floors)
-        events = self.select(np.concatenate(indices))
-        starts = np.cumsum([0, *(mine.size for mine in indices)])
+        starts, order = np.empty(floors.size // 2 + 1, np.int64), np.empty(self.keys.size, np.int64)
+        group_order(intervals_of(floors, self.keys), starts, order)
+        events = self.select(order)
         steps = np.empty(events.keys.size, np.int64)
         step_events(starts, events.keys, events.rows, events.bases, events.hits, steps)
         groups = (events.rows >> ROW_BITS) // n_together
@@ -207,22 +199,22 @@ class HeldEvents(State):
 
 
 def count_by_interval(floors: Ints, *columns: Array) -> Ints:
-    """Return how many keys of some columns each interval has; ``floors`` are those of a ``ZoneTable``."""
+    """Return the number of keys in each interval, given the floors of a ``ZoneTable``."""
     counts = np.zeros(floors.size // 2, np.int64)
     for keys in columns:
-        for first in range(0, keys.size, _AT_ONCE):  # all at once would take several times their memory
+        for first in range(0, keys.size, _AT_ONCE):  # all together would take several times their memory
             counts += np.bincount(intervals_of(floors, keys[first : first + _AT_ONCE]), minlength=counts.size)
     return counts
 
 
 def row_numbers(band: int, rows: Array) -> Ints:
-    """Return numbers for the rows of a band that sort as the rows of the matrix do."""
+    """Return numbers for the rows of a band, in the order of the rows of the matrix."""
     return rows.astype(np.int64) + (band << ROW_BITS)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where kept ties end: after the first ``n_ties`` of one band's ties, or of those of some bands from ``band`` on."""
+    """The place of the last kept tie: after the first ``n_ties`` in ``band``, or in the bands from it on."""
 
     band: int
     n_ties: int
@@ -231,13 +223,13 @@ class Cut:
 
     @property
     def bands(self) -> range:
-        """The bands in one of which they end."""
+        """The bands in one of which the kept ties end."""
         return range(self.band, self.band + self.n_bands)
 
 
 @dataclass(frozen=True)
 class Gains:
-    """The gains of the sets by the events above a key and some of the ties at it."""
+    """The gains of the sets by events above a key and some of the ties at it."""
 
     n_above: int
     n_ties: int
@@ -245,7 +237,7 @@ class Gains:
     changes: Ints
     strata: StrataSums
     weight_above: Fraction
-    #: The weight of the ties taken, and of all ties; the weights of single ties, if no others have any weight.
+    #: The weight of the kept ties, and of all ties; the weights of single ties, if the others have no weight.
     weight_kept: Fraction
     weight_ties: Fraction
     tie_weights: Array | None
@@ -261,20 +253,13 @@ class IntervalEvents:
     #: Bands whose equal events were counted together.
     n_together: int = 1
 
-    @classmethod
-    def of(
-        cls, single: HeldEvents, counted: EventTally, interval: tuple[int, int], n_together: int = 1
-    ) -> IntervalEvents:
-        """Return the events of an interval, given its single ones, and the counted ones of all."""
-        return cls(single, counted.between(*interval), n_together)
-
     @property
     def n_scores(self) -> int:
-        """Number of scores that the events stand for."""
+        """The number of scores."""
         return int(self.single.keys.size) + self.counted.n_scores
 
     def key_at_rank(self, rank: int, low: int, high: int) -> int:
-        """Return the key of the score of this rank, 1 for the highest, known to lie between two keys."""
+        """Return the key at a rank, 1 for the highest, which is known to lie from ``low`` to ``high``."""
         near = self.counted.between(low, high)
         single = self.single.keys[(self.single.keys >= low) & (self.single.keys <= high)]
         rank -= int((self.single.keys > high).sum()) + int(self.counted.counts[self.counted.keys > high].sum())
@@ -284,23 +269,23 @@ class IntervalEvents:
         return int(keys[order[np.searchsorted(np.cumsum(counts), rank)]])
 
     def weigh(self, keep: Callable[[Array], Array]) -> tuple[int, Fraction]:
-        """Return the number of scores whose keys satisfy a condition, and their label weight."""
+        """Return the number of scores for which ``keep(keys)`` is true, and their label weight."""
         single, counted = keep(self.single.keys), self.counted.select(lambda keys, _: keep(keys))
         weight = total_weight(self.single.weights[single]) + counted.total_weight()
         return int(single.sum()) + counted.n_scores, weight
 
-    def take(self, key: int, n_wanted: int, n_classes: int) -> Gains:
-        """Take in all events above a key, and of those at it the first in row-major order, up to ``n_wanted`` in all.
+    def take(self, key: int, n_labels: int, n_classes: int) -> Gains:
+        """Take all events above a key, and the first ones at it in row-major order, up to ``n_labels`` in all.
 
-        If the ties of a band are counted and only some of them are taken, they are left out, and the cut is pending: the
-        band must be read again to know which of them come first.
+        If only some of the counted ties of a band are taken, they are left out, and the cut is pending: the band must be read
+        again to find the first ones.
         """
         single, above, counted_ties = self.single, self.counted.above(key), self.counted.between(key, key)
         entering, ties = single.keys > key, np.flatnonzero(single.keys == key)
         weight_above = total_weight(single.weights * entering) + above.total_weight()
         n_above = int(entering.sum()) + above.n_scores
         n_ties = ties.size + counted_ties.n_scores
-        n_kept = min(n_wanted - n_above, n_ties)
+        n_kept = min(n_labels - n_above, n_ties)
         cut, n_single, last_group = self._cut(ties, counted_ties, n_kept) if n_kept else (None, 0, -1)
         kept = counted_ties.select(lambda _, groups: groups <= last_group)
         changes = np.zeros(2 * n_classes + 2, np.int64)
@@ -323,7 +308,7 @@ class IntervalEvents:
         )
 
     def _cut(self, ties: Ints, counted: EventTally, n_kept: int) -> tuple[Cut, int, int]:
-        """Return where the first ``n_kept`` ties end, how many of them are single, and the last group of the counted ones."""
+        """Return the end of the first ``n_kept`` ties, the number of single ones, and the last group of counted ones."""
         single_bands = self.single.rows[ties] >> ROW_BITS
         groups = np.concatenate([single_bands // self.n_together, counted.groups])
         names, which = np.unique(groups, return_inverse=True)
@@ -343,14 +328,14 @@ class IntervalEvents:
 
 
 class Split:
-    """Space for the events of a stretch of rows, used again for every stretch; their keys are of the given dtype."""
+    """Space for the events of a stretch of rows, reused for every stretch."""
 
     def __init__(self, n: int, key_dtype: Dtype) -> None:
         dtypes = (np.int32, key_dtype, np.int32, np.int32, np.int32, np.uint8)
         self.columns = tuple(np.empty(n, dtype) for dtype in dtypes)
 
     def held(self, n: int, band: int, first_row: int, strata: Array, soft: Array | None = None) -> HeldEvents:
-        """Return the first n events, whose rows are counted from ``first_row``; ``strata`` are those of the band's rows."""
+        """Return the first n events; their rows count from ``first_row``, the strata from the first row of the band."""
         _, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
         mine = rows + np.int32(first_row)
         weights = hits.copy() if soft is None else soft[mine, classes]
@@ -375,7 +360,7 @@ def split_candidates(
 
 
 def label_weights(labels: Array | None, rows: Ints, classes: Ints) -> Array:
-    """Return the weight that hard or soft labels put on each (row, class); 0 without labels."""
+    """Return the weight of hard or soft labels at each (row, class); 0 without labels."""
     if labels is None:
         return np.zeros(rows.size, np.uint8)
     if labels.ndim == 2:

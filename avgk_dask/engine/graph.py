@@ -1,7 +1,6 @@
-"""The graph of a pass: one task for some bands each, and a tree of merges over them.
+"""The graph of a pass: tasks of a few bands each, and a tree of merges. Keys are hashes of the tasks' content.
 
-``pass_task`` builds it. Keys are hashes of what their tasks compute. ``Reads`` records what each task reads, for progress in
-bytes and to name the rows and chunks of a task that failed.
+``Reads`` records the bands of each task, for progress in bytes and to name the rows and chunks of a task that failed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from dask.delayed import Delayed
 
@@ -18,22 +16,10 @@ from ..bands.passes import Pass
 from ..settings import setting
 from ..sources.reading import Key
 from ..sources.source import Source, group_bands, group_chunks
+from . import tasks
 from .checkpoint import KeptPass
-from .tasks import (
-    Assignment,
-    Graph,
-    TaskNumbers,
-    as_delayed,
-    constant,
-    merge_states,
-    read_bands,
-    read_chunks,
-    read_kept,
-    task,
-    token_of,
-)
 
-#: States a task holds before it merges them.
+#: States that a task holds before it merges them.
 _HELD_STATES = 8
 #: Bytes of states that are merged at once.
 _MERGED_BYTES = 64 << 20
@@ -41,13 +27,13 @@ _MERGED_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Reads:
-    """What the tasks of a pass over a source read."""
+    """The bands or chunks that each task of a pass reads."""
 
     source: Source
     pass_: Pass
-    #: The bands that each task reads, by its key, in their order; in a pass over single chunks, the numbers of these.
+    #: By key, the bands of each task; in a pass over single chunks, the numbers of the chunks.
     groups: dict[str, Sequence[int]] = field(default_factory=dict)
-    #: The keys of the tasks that merge.
+    #: The keys of the merges.
     merges: tuple[str, ...] = ()
 
     @property
@@ -57,7 +43,7 @@ class Reads:
 
     @property
     def total(self) -> int:
-        """Bytes of the scores that the pass reads, together with the other waves of a scan."""
+        """Bytes of the scores that the pass reads, with the other waves of a scan."""
         return self.source.shape[0] * self._row_bytes if self.pass_.is_wave else self.n_bytes
 
     @property
@@ -85,9 +71,9 @@ class Reads:
         return n_rows * n_classes * source.reader.score_bytes
 
     def place_of(self, key: str) -> str:
-        """Return which rows and chunks a task reads, in words."""
+        """Return a description of the rows and chunks that a task reads."""
         if key not in self.groups:
-            return "merges what others found" if key.startswith("avgk-merge-") else f"is called {key}"
+            return "merges the results of other tasks" if key.startswith("avgk-merge-") else f"is called {key}"
         source, bands = self.source, self.pass_.bands
         numbers = self.groups[key]
         if self.pass_.columns is not None and bands is not None:
@@ -104,9 +90,9 @@ class Reads:
 
 
 def pass_task(source: Source, pass_: Pass, kept: KeptPass | None = None) -> tuple[Delayed, Reads]:
-    """Return the one task that the states of all bands of a pass merge into, and what its tasks read.
+    """Return the task that merges the states of all bands of a pass, and the reads of its tasks.
 
-    With a checkpoint, states that are kept are not read again, and those that are read are kept.
+    With a checkpoint, tasks load the states that it has, and save the others.
     """
     steady = kept is not None
     groups: list[Sequence[int]]
@@ -114,54 +100,48 @@ def pass_task(source: Source, pass_: Pass, kept: KeptPass | None = None) -> tupl
         groups = group_bands(source, pass_.max_tasks, pass_.bands, steady=steady)
     else:
         groups = group_chunks(source, len(pass_.columns), steady=steady)
-    token = token_of(source.token, pass_, groups, setting("fan-in"), steady)
+    token = tasks.token_of(source.token, pass_, groups, setting("fan-in"), steady)
     plan_key, keeper_key = f"avgk-plan-{token}", f"avgk-keeper-{token}"
     ignored = () if source.mask is None else source.mask.ignored
-    assignment = Assignment(pass_, source.preparations, ignored, math.prod(source.shape))
-    graph: Graph = {plan_key: constant(plan_key, assignment)}
+    assignment = tasks.Assignment(pass_, source.preparations, ignored, math.prod(source.shape))
+    graph: tasks.Graph = {plan_key: tasks.constant(plan_key, assignment)}
     if kept is not None:
-        graph[keeper_key] = constant(keeper_key, kept.keeper)
+        graph[keeper_key] = tasks.constant(keeper_key, kept.keeper)
     by_key = {f"avgk-{pass_.name}-{token}-{numbers[0]}": numbers for numbers in groups}
-    reading = _read_bands if pass_.columns is None else _read_chunks
     for key, numbers in by_key.items():
-        keeping = () if kept is None else (read_kept, Key(keeper_key), kept.name(numbers))
-        graph[key] = task(key, *keeping, *reading(source, pass_, numbers, Key(plan_key)))
+        keeping = () if kept is None else (tasks.read_kept, Key(keeper_key), kept.name(numbers))
+        if pass_.columns is None:
+            n_held = 2 if pass_.max_tasks else _HELD_STATES
+            bands = source.bands(numbers), source.labels_of(numbers), source.masks_of(numbers)
+            task_numbers = tasks.TaskNumbers(numbers, source.places_of(numbers))
+            graph[key] = tasks.task(key, *keeping, tasks.read_bands, *bands, task_numbers, Key(plan_key), n_held)
+        else:
+            assert pass_.bands is not None
+            chunks = tuple((pass_.bands[number], pass_.columns[number]) for number in numbers)
+            of_bands = [band for band, _ in chunks]
+            task_numbers = tasks.TaskNumbers(numbers, source.places_of(of_bands), chunks)
+            scores = source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(of_bands)
+            graph[key] = tasks.task(key, *keeping, tasks.read_chunks, *scores, task_numbers, Key(plan_key))
     merges = _merge_tree(list(by_key), fan_in_of(pass_.state_bytes), token)
     root = [*by_key, *merges][-1]
-    (merged,) = as_delayed([root], graph | merges, source.collections(), f"avgk-{pass_.name}-{token}")
+    (merged,) = tasks.as_delayed([root], graph | merges, source.collections(), f"avgk-{pass_.name}-{token}")
     return merged, Reads(source, pass_, by_key, tuple(merges))
 
 
-def _read_bands(source: Source, pass_: Pass, numbers: Sequence[int], plan: Key) -> tuple[Any, ...]:
-    """Return the function that reads some bands, and its arguments."""
-    n_held = 2 if pass_.max_tasks else _HELD_STATES
-    arguments = source.bands(numbers), source.labels_of(numbers), source.masks_of(numbers)
-    return read_bands, *arguments, TaskNumbers(numbers, source.places_of(numbers)), plan, n_held
-
-
-def _read_chunks(source: Source, pass_: Pass, numbers: Sequence[int], plan: Key) -> tuple[Any, ...]:
-    """Return the function that reads some of the chunks of a pass, and its arguments."""
-    all_chunks = list(zip(pass_.bands or (), pass_.columns or (), strict=True))
-    chunks = tuple(all_chunks[number] for number in numbers)
-    bands = [band for band, _ in chunks]
-    which = TaskNumbers(numbers, source.places_of(bands), chunks)
-    return read_chunks, source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(bands), which, plan
-
-
 def fan_in_of(state_bytes: int) -> int:
-    """Return how many states are merged at once, given the bytes of one."""
+    """Return the number of states to merge at once, given the bytes of one."""
     fitting = _MERGED_BYTES // state_bytes if state_bytes else math.inf
     return int(max(2, min(setting("fan-in"), fitting)))
 
 
-def _merge_tree(keys: list[str], fan_in: int, token: str) -> Graph:
+def _merge_tree(keys: list[str], fan_in: int, token: str) -> tasks.Graph:
     """Return a tree of merges over some tasks; its root is the last one."""
-    merges: Graph = {}
+    merges: tasks.Graph = {}
     level = 0
     while len(keys) > 1:
         parts = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
         keys = [f"avgk-merge-{token}-{level}-{i}" for i in range(len(parts))]
         for key, part in zip(keys, parts, strict=True):
-            merges[key] = task(key, merge_states, [Key(name) for name in part])
+            merges[key] = tasks.task(key, tasks.merge_states, [Key(name) for name in part])
         level += 1
     return merges

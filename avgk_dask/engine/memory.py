@@ -1,13 +1,12 @@
-"""The memory bound: what a task, the process that merges and the client take at their peaks, checked before anything is read.
+"""The memory bound: upper estimates of the peaks of a task, the process that merges and the client, checked before reading.
 
-``Caps`` are how many rows, events and ranked scores a scan may hold over all bands together. ``fitting_shape`` lowers them until
-the ``Projection`` of a scan fits the smallest worker, and refuses a scan that never fits. ``check_pass_memory`` does the same
-for any other pass. All numbers are upper estimates; slow tests compare them with measured peaks.
+``Caps`` limit the rows, events and ranked scores of a scan over all bands. ``fitting_shape`` lowers them until the ``Projection`` of
+the scan fits the smallest worker, and refuses a scan that never fits. ``check_pass_memory`` checks any other pass. Slow tests
+compare the estimates with measured peaks.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -17,36 +16,35 @@ import numpy as np
 from ..bands.passes import Pass
 from ..bands.rows import LISTED
 from ..errors import MemoryLimitError
+from ..kernels.keys import narrow_dtype
 from ..settings import setting
 from ..sources.source import Source
 from ..store.read.ahead import AHEAD_SHARE
 from ..threads import cluster_workers, machine_memory, n_threads
 from .graph import fan_in_of
 from .plan import ROW_BYTES, ScanShape
-from .ranked import LEAST_BINS, MOST_FUSED, narrow_dtype
+from .ranked import LEAST_BINS, MOST_FUSED
 from .scan import EVENT_SPACE
 from .search import RESCAN_EVENTS
 
-#: Events that no band may exceed, and those that waves need to get anywhere.
+#: The most events of a band, and the least number of events with which waves make progress.
 _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
-#: Samples whose rows are looked at, to tell probabilities from other scores.
+#: Samples whose rows are examined, to distinguish probabilities from other scores.
 _LOOKED = 1 << 10
-#: How far caps may be lowered to fit small workers.
+#: The share to which caps may be lowered for small workers.
 _LOWEST = 1 / 16
-#: Bytes of a process before it has read anything: numba's compiler and zarr, most of it.
+#: Bytes of a process before it reads, mostly numba's compiler and zarr.
 IDLE_BYTES = 250 << 20
-#: Of a worker's limit, the share up to which it neither spills nor pauses.
-_USABLE = 0.7
-#: The share beyond which its nanny ends a worker.
-_MOST = 0.95
-#: The share that caps are lowered to, as long as no straddle strength becomes less exact: distributed begins to watch there.
+#: The share of its limit up to which a worker neither spills nor pauses, and beyond which its nanny ends it.
+_USABLE, _MOST = 0.7, 0.95
+#: The share that caps are lowered to, as long as straddle strengths stay exact: distributed begins to watch there.
 _EASY = 0.55
-#: Histograms of ranked scores are analysed as exact integers, which take this many times their bytes as arrays.
+#: The factor from the bytes of histograms of ranked scores to those of the exact integers in their analysis.
 _ANALYSED = 10
 
 
 class Strata(NamedTuple):
-    """The strata of rows (see ``ScanShape``), and the bytes of their counts if these are more than a few."""
+    """The strata of rows (see ``ScanShape``), and the bytes of their counts if these are many."""
 
     kind: str
     n_bytes: int = 0
@@ -57,7 +55,7 @@ NO_STRATA = Strata("")
 
 @dataclass(frozen=True)
 class Caps:
-    """Bytes of held rows, events, and bytes and bins of ranked scores, over all bands together."""
+    """Bytes of held rows, number of events, and bytes and bins of ranked scores, over all bands together."""
 
     held_bytes: int
     max_events: int
@@ -70,18 +68,16 @@ class Caps:
         return cls(setting("kept-bytes"), setting("max-events"), setting("ranked-bytes"), setting("ranked-bins"))
 
     def lowered(self) -> tuple[list[Caps], list[Caps]]:
-        """Return these and lower ones, and the lowest, which hold no ranked scores, so that straddle strengths are not exact."""
-        shares = [2.0**-n for n in range(1, 1 + round(-math.log2(_LOWEST)))]
-        exact = [self, *map(self._lower, shares)]
-        lowest = exact[-1]
-        return exact, [replace(lowest, ranked_bytes=0, ranked_bins=self.ranked_bins // n) for n in (1, 4)]
-
-    def _lower(self, share: float) -> Caps:
-        events = min(self.max_events, max(int(self.max_events * share), _LEAST_EVENTS))
-        return Caps(int(self.held_bytes * share), events, self.ranked_bytes, self.ranked_bins)
+        """Return these and lower caps, and the lowest ones without ranked scores, so that straddle strengths are not exact."""
+        exact, share = [self], 0.5
+        while share >= _LOWEST:
+            events = min(self.max_events, max(int(self.max_events * share), _LEAST_EVENTS))
+            exact.append(replace(self, held_bytes=int(self.held_bytes * share), max_events=events))
+            share /= 2
+        return exact, [replace(exact[-1], ranked_bytes=0, ranked_bins=self.ranked_bins // n) for n in (1, 4)]
 
     def rank_bins(self, source: Source, n_ranked: int) -> int:
-        """Return the number of bins of each rank's histogram; 0 where all ranked scores fit and are held."""
+        """Return the number of bins of each rank's histogram, or 0 if all ranked scores fit."""
         if source.shape[0] * n_ranked * narrow_dtype(source.dtype).itemsize <= self.ranked_bytes:
             return 0
         return max(LEAST_BINS, self.ranked_bins // n_ranked)
@@ -118,12 +114,11 @@ class Caps:
             event_bytes=item + 12 + (8 if soft else 1) + (4 if strata.kind else 1),
             strata=strata.kind,
             strata_bytes=strata.n_bytes,
-            looked=_looked(source.rows),
+            looked=_choose_rows(source.rows),
         )
 
 
-def _looked(rows: Sequence[int]) -> bytes:
-    """Return band and row, as bytes, of samples that are spread over the store: the same samples for any bands."""
+def _choose_rows(rows: Sequence[int]) -> bytes:
     bounds = np.asarray(rows, np.int64)
     samples = np.unique(np.linspace(0, bounds[-1] - 1, _LOOKED).astype(np.int64))
     bands = np.searchsorted(bounds, samples, side="right") - 1
@@ -132,7 +127,7 @@ def _looked(rows: Sequence[int]) -> bytes:
 
 @dataclass(frozen=True)
 class MergeLimit:
-    """The bytes of the smallest worker, or of this machine if its own threads do everything, and the tasks at a time."""
+    """The bytes of the smallest worker, or of this machine without a cluster, and the number of tasks at a time."""
 
     n_bytes: int
     n_threads: int
@@ -140,7 +135,7 @@ class MergeLimit:
 
 
 def merge_limit() -> MergeLimit:
-    """Return the limit of the process in which states come together."""
+    """Return the limit of the process that merges."""
     workers = _workers()
     if workers:
         limit, threads = min((w["memory_limit"], -w["nthreads"]) for w in workers)
@@ -149,12 +144,12 @@ def merge_limit() -> MergeLimit:
 
 
 def _workers() -> list[dict[str, Any]]:
-    """Return the workers that have a limit of memory."""
+    """Return the workers with a memory limit."""
     return [worker for worker in cluster_workers() if worker["memory_limit"]]
 
 
 def memory_limit() -> int:
-    """Return the bytes a task may take: the setting, or a worker thread's share of what an idle worker leaves free."""
+    """Return the bytes of a task: the setting, or a worker thread's share of the memory that an idle worker leaves free."""
     configured = setting("memory-limit")
     if configured is not None:
         from dask.utils import parse_bytes
@@ -164,38 +159,38 @@ def memory_limit() -> int:
 
 
 def _thread_memory(share: float = 1, idle: int = 0) -> int:
-    """Return a thread's part of the memory: of a share of that of a worker, less what it takes when idle."""
+    """Return a thread's part of a share of a worker's memory, less that of the idle worker."""
     parts = [(worker["memory_limit"] * share - idle) / max(worker["nthreads"], 1) for worker in _workers()]
     return max(0, int(min(parts))) if parts else machine_memory() // n_threads()
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Upper estimates of the bytes that a pass takes beyond an idle process."""
+    """Upper estimates of the bytes of a pass, in addition to an idle process."""
 
-    #: One task; the process that merges states; and the client, which works on the merged state.
+    #: One task; the process that merges states; the client, which works on the merged state.
     task: int
     merge: int
     client: int
 
     @classmethod
     def of_states(cls, task: int, sum_bytes: int, state_bytes: int) -> Projection:
-        """Project a pass, given the bytes of a task, of what adds up over all rows, and of any state."""
+        """Project a pass, given the bytes of a task, of the parts that grow with the rows, and of any state."""
         merge = 2 * sum_bytes + (fan_in_of(state_bytes) + 2) * state_bytes + (32 << 20)
         return cls(task, merge, 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20))
 
     @classmethod
     def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
         """Project a scan for budgets, which are numbers of labels in all."""
-        return cls.of_states(_scan_task(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
+        return cls.of_states(_scan_task_bytes(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
 
     def merging(self, limit: MergeLimit) -> int:
-        """Return the bytes of the process that merges while its other threads work."""
+        """Return the bytes of the process that merges while its other threads run tasks."""
         client = 0 if limit.is_cluster else self.client
         return IDLE_BYTES + self.merge + client + (limit.n_threads - 1) * self.task
 
     def fits(self, limit: MergeLimit, share: float = 1.0) -> bool:
-        """Return whether merging fits a limit, or a share of it if it is that of a worker."""
+        """Return whether merging fits a limit, or the share of a worker's limit."""
         return self.merging(limit) <= (limit.n_bytes * share if limit.is_cluster else limit.n_bytes)
 
     def check(self, source: Source) -> None:
@@ -203,8 +198,8 @@ class Projection:
         most = memory_limit()
         if self.task > most:
             raise MemoryLimitError(
-                f"a task must fit the memory of a worker thread; got {self.task / 1e6:,.0f} MB needed for a band of "
-                f"{source.rows[1] - source.rows[0]} rows x {source.shape[1]} classes, and {most / 1e6:,.0f} MB allowed. "
+                f"a task needs {self.task / 1e6:,.0f} MB for a band of {source.rows[1] - source.rows[0]} rows x "
+                f"{source.shape[1]} classes, and {most / 1e6:,.0f} MB is available to a worker thread. "
                 "Store the scores in chunks of fewer rows (about 10 MB each), or use workers with more memory or fewer "
                 "threads."
             )
@@ -212,19 +207,19 @@ class Projection:
         if not self.fits(limit):
             who = "worker" if limit.is_cluster else "process"
             raise MemoryLimitError(
-                f"what all tasks give must fit the memory of one {who}; got {self.merging(limit) / 1e6:,.0f} MB needed, and "
-                f"{limit.n_bytes / 1e6:,.0f} MB allowed. Use workers with more memory or fewer threads, fewer budgets, or "
+                f"merging the results of all tasks needs {self.merging(limit) / 1e6:,.0f} MB, and one {who} has "
+                f"{limit.n_bytes / 1e6:,.0f} MB. Use workers with more memory or fewer threads, fewer budgets, or "
                 "straddle=False."
             )
 
 
 def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
-    """Project a search for thresholds with the caps that it will use."""
+    """Project a search for thresholds with its caps."""
     return Projection.of(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
 
 
 def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
-    """Return whether the states of a scan of some shape can come together."""
+    """Return whether the merged states of a scan fit."""
     return Projection.of(source, shape, budgets).fits(merge_limit())
 
 
@@ -238,14 +233,7 @@ def fitting_shape(
     *,
     refuse: bool = True,
 ) -> ScanShape:
-    """Return the shape of scans with the highest caps that fit the workers; refuse a scan that fits none.
-
-    Raises
-    ------
-    MemoryLimitError
-        If a task, or what comes together with the lowest caps, cannot fit.
-
-    """
+    """Return the shape of scans with the highest caps that fit the workers; raise MemoryLimitError if none fit."""
     limit, most = merge_limit(), memory_limit()
     for group in Caps.configured().lowered():
         shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance, strata) for caps in group]
@@ -259,12 +247,11 @@ def fitting_shape(
     return shape
 
 
-def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
+def _scan_task_bytes(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     """Return the bytes of one task of a scan.
 
-    A slab, its encoded form, and a copy of it where zarr assembles it; the converted tile, where the dtype has no kernel
-    of its own; the buffers of a stretch of rows; per row counts, labels, ranks and ranked scores; the rows or events
-    held; the histograms.
+    A slab, its encoded form, and a copy if zarr assembles it; the converted tile, if the dtype has no kernel of its own; buffers
+    for a stretch of rows; counts, labels, ranks and ranked scores of each row; held rows or events; histograms.
     """
     rows, n_classes, item = shape.band_rows, shape.n_classes, source.dtype.itemsize
     soft = source.has_soft_labels
@@ -274,7 +261,7 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
     per_row = rows * (48 + 28 * len(budgets))
     labels = 2 * 8 * rows * n_classes if soft else 0
     listed = 0
-    if len(source.classes) > 2 or soft:  # a band's listed scores are held together, and its ranks
+    if len(source.classes) > 2 or soft:  # all listed scores of a band are held, and its ranks
         per_sample = 4 * (max(budgets, default=0) // source.shape[0] + 2)
         listed = rows * (min(n_classes, per_sample) * 64 + max(shape.n_ranks, shape.n_ranked) * 16)
     ranked = rows * shape.n_ranked * (64 if shape.ranked_bins else 24)
@@ -285,10 +272,9 @@ def _scan_task(source: Source, shape: ScanShape, budgets: Sequence[int]) -> int:
 
 
 def ahead_memory(source: Source) -> int:
-    """Return the bytes that a task may have read ahead, besides the stored bytes of the slab that it holds.
+    """Return the bytes that a task may have read ahead, in addition to the stored bytes of its slab.
 
-    A process reads ahead at most a share of its memory, and only whole slabs: those that are larger than this share when
-    stored are not read ahead, and if they are smaller, so is the one that is held.
+    A process reads ahead at most a share of its memory, and only whole slabs whose stored bytes are less than this share.
     """
     most = min(source.reader.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
     return max(0, min(most, 2 * most - source.slab_bytes()))
@@ -301,10 +287,10 @@ def check_pass_memory(source: Source, pass_: Pass) -> None:
 
 
 def edges_memory(source: Source, n_edges: int) -> int:
-    """Return an upper estimate of the bytes of a task that counts scores at ``n_edges`` keys: it holds a band's whole rows."""
+    """Return an upper estimate of the bytes of a task that holds a band's rows and counts scores at ``n_edges`` keys."""
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]
-    needed, held = 3 * max(source.band_bytes(), source.whole.band_bytes()), source.held_bytes()
-    needed = (needed + held if source.is_made else max(needed, held)) + 40 * n_rows + 16 * band * soft
-    return needed + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)
+    rows, held = 3 * max(source.band_bytes(), source.whole.band_bytes()), source.held_bytes()
+    total = (rows + held if source.is_made else max(rows, held)) + 40 * n_rows + 16 * band * soft
+    return total + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)

@@ -1,13 +1,9 @@
-"""The pilot: a few chunks of scores, sorted, and the brackets of keys that are guessed from them.
+"""The pilot: a few chunks of scores, sorted, and the brackets of keys that are estimated from them.
 
-``sample_chunk`` samples one chunk, and ``PilotSample`` merges the samples. ``plan_from_pilot`` turns guessed brackets into the plan
-of the first scan: hold all listed rows if they fit, else the events inside the brackets. ``bracket_below`` guesses from a scan's
-own sample if a threshold is below its floor.
-
-5 % of the chunks are read, at least 4 and at most 16 (``settings.py``). A bracket reaches 4.5 standard errors to each
-side of the guess, from the spread between strips of rows, or between chunks if those differ by more. A bracket that
-fails costs a second scan, never a wrong answer: the counts of the scan prove where the threshold lies. Matrices of up
-to 2**18 scores need no pilot, since one bracket holds everything.
+5 % of the chunks are read, at least 4 and at most 16 (``settings.py``). A bracket reaches 4.5 standard errors to each side of the
+estimate, from the spread between strips of rows, or between chunks if those differ by more. A bracket that fails costs a second
+scan, never a wrong answer: the counts of the scan prove where the threshold lies. Matrices of up to 2**18 scores need no pilot,
+since one bracket holds everything.
 """
 
 from __future__ import annotations
@@ -28,20 +24,19 @@ from ..records import OWN, State
 from .plan import ScanPlan, ScanShape
 from .tally import ScanTally
 
-#: Strips a chunk is split into, to learn how much counts vary from one stretch of rows to the next.
+#: Strips of a chunk, whose spread shows how much counts vary from one stretch of rows to the next.
 _STRIPS = 8
-#: The most keys that a sample takes of a chunk; of more, it takes every n-th.
+#: The most keys in the sample of a chunk; of more keys, it has every n-th.
 _TAKEN = 1 << 13
-#: Standard errors that a bracket reaches to either side. With 4.5, one search in some thousands needs a second scan. A spread
-#: that is estimated from few unlike chunks is itself uncertain, hence the larger numbers for those.
+#: Standard errors that a bracket reaches to either side. With 4.5, one search in some thousands needs a second scan. From few
+#: unlike chunks, the estimate of the spread is itself uncertain, hence the larger numbers.
 REACH = 4.5
+_FEW = {2: 12.0, 3: 8.0, 4: 6.5}
 #: Shares of the keys beyond the pilot's highest at which bins of another width begin.
 _BEYOND = (2**40, 64, 8)
-_FEW = {2: 12.0, 3: 8.0, 4: 6.5}
-
 #: Keys that each occur this often in the pilot's sample are ties.
 _TIED = 16
-#: By this factor, the share of later scores above a threshold may differ from that of the first ones.
+#: The factor by which the share of later scores above a threshold may differ from that of the first ones.
 _GENEROUS = 2.0
 
 Column = Annotated[Ints, OWN]
@@ -51,7 +46,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class PilotSample(State):
-    """Keys of sampled chunks in descending order, each standing for ``weight`` scores of its strip."""
+    """Keys of sampled chunks in descending order, each with the weight of several scores of its strip."""
 
     keys: Column
     weights: Column
@@ -86,19 +81,19 @@ class PilotSample(State):
         )
 
     def nothing(self) -> Self:
-        """Return the sample of no chunk."""
+        """Return the empty sample."""
         none = np.zeros(0, np.int64)
         return type(self)(none, none, none, none, none, 2**63 - 1, -(2**63))
 
     @property
     def n_scores(self) -> int:
-        """Number of scores in the sampled chunks."""
+        """The number of scores in the sampled chunks."""
         return int(self.strip_scores.sum())
 
 
 @dataclass(frozen=True)
 class PilotPlan:
-    """The share of each strip's scores that is taken, from the top, and the shapes of the chunks by their number."""
+    """The share of each strip's scores in the sample, from the top, and the shapes of the chunks by number."""
 
     fraction: float
     dtype: Dtype
@@ -106,7 +101,7 @@ class PilotPlan:
 
 
 def sample_chunk(slabs: Iterable[Array], labels: Array | None, number: int, plan: PilotPlan) -> PilotSample:
-    """Return the sample of the chunk of a number."""
+    """Return the sample of one chunk."""
     n_rows, n_classes = plan.shapes[number]
     blocks = checked_slabs(slabs, plan.dtype, n_classes, np.empty(n_rows))
     return _sample_slabs(blocks, (n_rows, n_classes), number, plan.fraction)
@@ -118,7 +113,7 @@ def sample_block(block: Array, number: int, fraction: float) -> PilotSample:
 
 
 def _sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fraction: float) -> PilotSample:
-    """Return the sample of slabs that make one block: the top ``fraction`` of each strip of its rows, thinned if many."""
+    """Return the sample of the slabs of a block: the top ``fraction`` of each strip of its rows, thinned if many."""
     n_rows, n_classes = shape
     bounds = np.linspace(0, n_rows, min(_STRIPS, n_rows) + 1).astype(np.int64)
     scores = np.diff(bounds) * n_classes
@@ -150,7 +145,7 @@ def _sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, f
 
 
 def _lowest_and_top(values: Array, n_top: int) -> tuple[int, Ints]:
-    """Return the key of the lowest number, and those of the ``n_top`` highest, descending, without NaN."""
+    """Return the key of the lowest number, and those of the ``n_top`` highest, descending."""
     half = is_half(check_dtype(values.dtype))
     values = carrier(values)
     low = values.min()
@@ -165,19 +160,19 @@ def _lowest_and_top(values: Array, n_top: int) -> tuple[int, Ints]:
 
 
 def reach_of(n: int) -> float:
-    """Return the standard errors that a bracket reaches to either side, if these are estimated from n chunks or bands."""
+    """Return the standard errors that a bracket reaches to either side if they are estimated from n chunks or bands."""
     return _FEW.get(n, 5.0)
 
 
 def plan_from_pilot(shape: ScanShape, sample: PilotSample, spans: Sequence[Span]) -> ScanPlan:
-    """Plan the first scan for the scores of some ranks: hold all scores from the lowest bracket up, or those in brackets."""
+    """Plan the first scan: hold all scores from the lowest bracket up if they fit, else those in brackets."""
     ((floor, _),) = guess_brackets(sample, shape, [max(last for _, last in spans)])
     n_listed = int(sample.weights[sample.keys >= floor].sum()) * shape.n_scores // sample.n_scores
     if floor > key_range(shape.dtype)[0] and n_listed <= shape.max_held:
         return plan_rows(shape, floor, sample.lowest, sample.highest)
     highs, lows = (guess_brackets(sample, shape, ranks) for ranks in zip(*spans, strict=True))
     brackets = [(low, high) for (low, _), (_, high) in zip(lows, highs, strict=True)]
-    expected = sum(_stored_between(sample, low, high) for low, high in join_brackets(brackets))
+    expected = sum(_count_stored(sample, low, high) for low, high in join_brackets(brackets))
     plan = plan_scan(shape, brackets, sample.lowest, sample.highest)
     return replace(plan, expected_events=expected * shape.n_scores / sample.n_scores)
 
@@ -192,14 +187,14 @@ def plan_rows(shape: ScanShape, floor: int, lowest: int, highest: int) -> ScanPl
 def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int, highest: int) -> ScanPlan:
     """Return the plan of a scan that holds the scores inside the brackets (keys, both ends included).
 
-    Brackets that overlap are divided half-way between their middles. ``lowest`` and ``highest`` are the keys between which the
-    scores lie as far as known: they only place the bins.
+    Brackets that overlap are divided half-way between their middles. ``lowest`` and ``highest`` are estimates of the scores' range,
+    which only place the bins.
     """
     top = key_range(shape.dtype)[1]
-    # Bins for scores beyond the highest known key, which may be close, far away, or all of them: finer close to it.
+    # Bins for scores beyond the highest known key, finer close to it.
     beyond = {highest + 1 + (top - highest) // share for share in _BEYOND} if highest < top else set()
     brackets = [*brackets, *((key, key) for key in beyond if key <= top)]
-    intervals = _disjoint(brackets)
+    intervals = _split_brackets(brackets)
     zones = ZoneTable.from_intervals(intervals, top, shape.n_bins, usual_top=highest)
     floor = intervals[-1][0]
     lowest = min(lowest, floor)
@@ -207,7 +202,7 @@ def plan_scan(shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int
 
 
 def join_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return brackets from the top down, those that overlap joined."""
+    """Return brackets from the top down, with overlapping ones joined."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(brackets, reverse=True, key=lambda bracket: (bracket[1], bracket[0])):
         if joined and high >= joined[-1][0]:
@@ -217,8 +212,8 @@ def join_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return disjoint intervals from the top down that cover the brackets, about one for each."""
+def _split_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return disjoint intervals from the top down that cover the brackets, about one per bracket."""
     middles = sorted({(low + high) // 2 for low, high in brackets}, reverse=True)
     intervals: list[tuple[int, int]] = []
     for low, high in join_brackets(brackets):
@@ -227,18 +222,17 @@ def _disjoint(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return intervals
 
 
-def _stored_between(sample: PilotSample, low: int, high: int) -> int:
-    """Return the weight of a bracket's keys in the sample; if they are ties, as if these were counted together."""
+def _count_stored(sample: PilotSample, low: int, high: int) -> int:
+    """Return the weight of a bracket's keys in the sample; ties count as if they were counted together."""
     mine = (sample.keys >= low) & (sample.keys <= high)
     n, n_distinct = int(mine.sum()), np.unique(sample.keys[mine]).size
     return int(sample.weights[mine].sum()) // (n // n_distinct if n >= _TIED * n_distinct else 1) if n else 0
 
 
 def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Guess, for the score of each rank among all N * C, a bracket of keys that holds it."""
+    """Estimate, for the score at each rank among all N * C, a bracket of keys that holds it."""
     chunks = np.unique(sample.strip_chunks)
-    cumulative = np.cumsum(sample.weights)
-    thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
+    cumulative, thinning = _cumulate(sample)
     left_out = math.sqrt(1 - chunks.size / max(shape.n_chunks, chunks.size))
     low_end, high_end = key_range(shape.dtype)
     brackets = []
@@ -254,48 +248,48 @@ def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) 
 
 
 def generous_brackets(sample: PilotSample, shares: Sequence[float], dtype: Dtype) -> list[tuple[int, int]]:
-    """Guess, for the score that a share of all scores reach, a bracket of keys that allows for unlike scores to come."""
-    cumulative = np.cumsum(sample.weights)
-    thinning = int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
+    """Estimate, for the score that a share of all scores reach, a bracket of keys that allows for unlike scores to come."""
+    cumulative, thinning = _cumulate(sample)
     low_end, high_end = key_range(dtype)
     brackets = []
     for share in shares:
         target = share * sample.n_scores
-        error = max(_margin(sample, end) for end in _tied(sample, _key_at(sample, cumulative, target, low_end)))
+        error = max(_margin(sample, end) for end in _find_ties(sample, _key_at(sample, cumulative, target, low_end)))
         margin = error * sample.n_scores + 1 + thinning
         high = _key_at(sample, cumulative, target / _GENEROUS - margin, high_end)
         low = _key_at(sample, cumulative, target * _GENEROUS + margin, low_end)
-        low = _without_crowd(sample, cumulative, low, target, margin)
+        first, last = _find_ties(sample, low)
+        n_before = int(cumulative[first - 1]) if first else 0
+        n_tied = int(cumulative[last - 1]) - n_before if last > first else 0
+        if n_tied > target and n_before >= target + margin:  # very many ties, such as zeros, which are not needed
+            low = int(sample.keys[first - 1])
         brackets.append((low, max(low, high)))
     return brackets
 
 
-def _tied(sample: PilotSample, key: int) -> tuple[int, int]:
-    """Return where the sample's keys that equal a key begin and end."""
+def _cumulate(sample: PilotSample) -> tuple[Ints, int]:
+    """Return the cumulative weights of the keys, and the error of positions by thinning."""
+    return np.cumsum(sample.weights), int(sample.weights.max(initial=1) - 1) * sample.strip_scores.size
+
+
+def _find_ties(sample: PilotSample, key: int) -> tuple[int, int]:
+    """Return the start and end of the sample's keys that equal a key."""
     ascending = sample.keys[::-1]
     last, first = (int(np.searchsorted(ascending, key, side)) for side in ("left", "right"))
     return ascending.size - first, ascending.size - last
 
 
-def _without_crowd(sample: PilotSample, cumulative: Ints, low: int, target: float, margin: float) -> int:
-    """Return the low end of a bracket, or the next key if that suffices and the low end is very many ties, such as zeros."""
-    first, last = _tied(sample, low)
-    n_before = int(cumulative[first - 1]) if first else 0
-    crowd = int(cumulative[last - 1]) - n_before if last > first else 0
-    return int(sample.keys[first - 1]) if crowd > target and n_before >= target + margin else low
-
-
 def _key_at(sample: PilotSample, cumulative: Ints, position: float, beyond: int) -> int:
-    """Return the sample's key at a position from the top; past either end, ``beyond``."""
+    """Return the sample's key at a position from the top, or ``beyond`` past either end."""
     if position < 1 or position >= sample.n_scores or not sample.keys.size:
         return beyond
     return int(sample.keys[min(int(np.searchsorted(cumulative, position)), sample.keys.size - 1)])
 
 
 def _margin(sample: PilotSample, n_before: int) -> float:
-    """Return how far the fraction of scores above the sample's key number ``n_before`` may be off.
+    """Return the error of the fraction of scores above the sample's key number ``n_before``.
 
-    It follows from the spread between strips of rows, or between chunks if these differ by more than their strips explain.
+    It follows from the spread between strips of rows, or between chunks if this is larger than that of their strips explains.
     """
     counts = np.bincount(sample.strips[:n_before], sample.weights[:n_before], sample.strip_scores.size)
     fraction = max(counts.sum(), 1) / sample.n_scores
@@ -314,10 +308,7 @@ def _standard_error(counts: Array, totals: Array) -> float:
 
 
 def bracket_below(tally: ScanTally, plan: ScanPlan, shape: ScanShape, rank: int, n_listed: int) -> tuple[int, int]:
-    """Guess a bracket for a score that lies below the floor of a scan, from its sample.
-
-    The sample is spread over all bands, so it does not share the pilot's blind spots.
-    """
+    """Estimate a bracket for a score below the floor of a scan, from the scan's sample of all bands."""
     low_end = key_range(shape.dtype)[0]
     n_floor_bins = min(N_BINS, ((plan.floor - plan.sample_base) >> plan.sample_shift) + 1)
     sample = tally.sample.table()

@@ -1,7 +1,7 @@
-"""The plan of a scan, which is the same for every band, and the waves that a checkpoint keeps of it.
+"""The plan of a scan, which is the same for every band, and its waves in a checkpoint.
 
-``ScanShape`` is common to all scans of a search: sizes, limits, and what is counted. ``ScanPlan`` adds the intervals of keys of one
-scan. A ``Wave`` is a plan with its bands, as a record; a script of waves lets another run read the same ones, or find them read.
+``ScanShape`` is common to all scans of a search: sizes, limits and counts. ``ScanPlan`` adds the intervals of keys of one scan. A
+``Wave`` is a plan with its bands, as a record; a script of waves lets another run read the same waves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..kernels.zones import N_BINS, ZoneTable
 from ..records import Record
 from .ranked import BIN_BYTES
 
-#: Bytes of a held row, besides its keys: its length, its label's index and its stratum.
+#: Bytes of a held row in addition to its keys: its length, its label's index and its stratum.
 ROW_BYTES = 12
 
 
 @dataclass(frozen=True)
 class ScanShape:
-    """What all scans of one search have in common."""
+    """The properties that all scans of a search share."""
 
     n_samples: int
     n_classes: int
@@ -34,17 +34,17 @@ class ScanShape:
     max_events: int
     all_events: int
     tile_scores: int
-    #: Ranks whose scores are held, and the bins of each rank's histogram (0: hold all scores).
+    #: Ranks whose scores are held, and bins of each rank's histogram (0: hold all scores).
     n_ranked: int = 0
     ranked_bins: int = 0
     #: Whether to measure the distance of the scores from soft labels.
     with_distance: bool = False
-    #: Bins that the zones share.
+    #: Bins of all zones together.
     n_bins: int = N_BINS
-    #: Keys of listed scores that may be held in all (0: hold events), and if each may be a row of its own.
+    #: Keys of listed scores that may be held in all (0: hold events); and if each could be in a row of its own.
     max_held: int = 0
     max_apart: int = 0
-    #: Bands (0: all are scanned at once), and rows of the largest.
+    #: Bands (0: all are scanned at once), and rows of the largest one.
     n_bands: int = 0
     band_rows: int = 1
     #: Bands whose equal events are counted together.
@@ -52,16 +52,16 @@ class ScanShape:
     #: Bytes of a held key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
-    #: The strata of rows: "" for none, "ranks" of their labels, "classes", which are 0 without a label and else the label
-    #: plus 1, or "groups" that came with the labels.
+    #: The strata of rows: "" for none, "ranks" of labels, "classes" (the label plus 1, or 0 without a label), or "groups", which
+    #: are packed with the labels.
     strata: str = ""
     #: Bytes of the counts by groups.
     strata_bytes: int = 0
-    #: Band and row, as bytes, of the samples whose rows are looked at: the same samples for any bands.
+    #: Band and row, as bytes, of the samples whose rows are examined: the same samples for any bands.
     looked: bytes = b""
 
     def looked_in(self, band: int) -> Ints:
-        """Return the rows of a band that are looked at."""
+        """Return the rows of a band that are examined."""
         bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
         return np.asarray(rows[bands == band])
 
@@ -85,12 +85,12 @@ class ScanShape:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of a state that do not depend on its rows: histograms of ranked scores, and counts by groups."""
+        """Bytes of a state that do not depend on its rows: histograms of ranked scores, and counts by group."""
         return self.n_ranked * self.ranked_bins * BIN_BYTES + self.strata_bytes
 
     @property
     def band_unit(self) -> int:
-        """The bits by which counts of a band are shortened to fit 21 bits."""
+        """The bits to shift the counts of a band by, so that they fit 21 bits."""
         return max(0, (self.band_rows * self.n_classes).bit_length() - 21)
 
 
@@ -98,21 +98,21 @@ class ScanShape:
 class ScanPlan:
     """The plan of one scan.
 
-    The intervals of ``zones`` are expected to hold the thresholds. Scores below the last interval are not listed, only sampled,
-    in bins of ``2**sample_shift`` keys from ``sample_base`` up.
+    The intervals of ``zones`` should hold the thresholds. Scores below the last interval are only sampled, in bins of
+    ``2**sample_shift`` keys from ``sample_base`` up.
     """
 
     shape: ScanShape
     zones: ZoneTable
     sample_base: int
     sample_shift: int
-    #: The highest key, as far as known.
+    #: An estimate of the highest key.
     highest: int
-    #: Events that the intervals are expected to hold in all.
+    #: The expected number of events in the intervals.
     expected_events: float = 0.0
-    #: Whether the keys of all listed scores are held, up to the shape's ``max_held``; else events are.
+    #: Whether to hold the keys of all listed scores, up to the shape's ``max_held``, rather than events.
     with_rows: bool = False
-    #: Space for the scans to work in.
+    #: Buffers of the scans.
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
     @property
@@ -144,20 +144,10 @@ class Wave(Record):
         """Return the wave that reads some bands by a plan."""
         zones = plan.zones
         shape = asdict(plan.shape) | {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
-        return cls(
-            np.asarray(bands, np.int64),
-            json.dumps(shape, sort_keys=True),
-            zones.floors,
-            zones.shifts.view(np.int64),
-            zones.starts.astype(np.int64),
-            int(zones.table_shift),
-            zones.n_bins,
-            plan.sample_base,
-            plan.sample_shift,
-            plan.highest,
-            float(plan.expected_events),
-            plan.with_rows,
-        )
+        arrays = zones.floors, zones.shifts.view(np.int64), zones.starts.astype(np.int64)
+        numbers = int(zones.table_shift), zones.n_bins, plan.sample_base, plan.sample_shift, plan.highest
+        rest = float(plan.expected_events), plan.with_rows
+        return cls(np.asarray(bands, np.int64), json.dumps(shape, sort_keys=True), *arrays, *numbers, *rest)
 
     @property
     def plan(self) -> ScanPlan:
@@ -174,7 +164,7 @@ Script = tuple[Wave, ...]
 
 
 def fitting_script(script: Script, shape: ScanShape) -> Script:
-    """Return a script if it serves a search of some shape and reads bands that exist; else an empty one."""
+    """Return a script if it suits a search of some shape and its bands exist, or else an empty one."""
     numbers = np.concatenate([np.zeros(0, np.int64), *(wave.bands for wave in script)])
     if not script or numbers.size != np.unique(numbers).size or not 0 <= numbers.min() <= numbers.max() < shape.n_bands:
         return ()
@@ -184,14 +174,13 @@ def fitting_script(script: Script, shape: ScanShape) -> Script:
 
 
 def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
-    """Return another shape with the samples and bands of a shape."""
     return replace(
         other, n_samples=shape.n_samples, n_chunks=shape.n_chunks, n_bands=shape.n_bands, looked=shape.looked
     )
 
 
 def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
-    """Return a shape with the ranks of another, which may be more; None if the other finds less, or something else."""
+    """Return a shape with the ranks of another, which may be more, or None if the other counts less or anything else."""
     same = ("n_classes", "dtype", "with_distance", "ranked_bins", "strata")
     if any(getattr(shape, name) != getattr(other, name) for name in same):
         return None
@@ -203,5 +192,5 @@ def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
 
 
 def grown_plan(plan: ScanPlan, shape: ScanShape) -> ScanPlan:
-    """Return the plan of a wave for the samples and bands of a shape; all else that states must share stays."""
+    """Return the plan of a wave for the samples and bands of a shape."""
     return replace(plan, shape=_as_large_as(shape, plan.shape))

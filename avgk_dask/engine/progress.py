@@ -1,8 +1,7 @@
 """Progress of a call: one bar over all of its stages, log lines, or nothing.
 
-A *stage* is counted, such as a scan in bytes. A *phase* has only a name: opening, compiling, settling, writing. While it lasts,
-it is shown in place of the bar, on a terminal or in a notebook. ``Progress`` keeps both and shows nothing; ``LogLines``, ``Bar``
-and ``StatusLine`` show them. ``report_to`` says which one is in charge; code anywhere names its phases with ``phase``.
+A *stage* is counted, such as a scan in bytes. A *phase* has only a name: opening, compiling, settling, writing. A terminal or
+notebook shows it in place of the bar. ``report_to`` sets the current progress; code anywhere names its phases with ``phase``.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TextIO
 
 from ..errors import clean
 
 LOGGER = logging.getLogger("avgk_dask")
-#: Bytes from which lines in the log count in GB.
+#: From this number of bytes on, log lines count in GB.
 _LARGE = 10e9
 
 
 def _clean(record: logging.LogRecord) -> bool:
-    """Make the text of a record one visible line."""
+    """Make the text of a record one line without control characters."""
     record.msg, record.args = clean(record.getMessage()), None
     return True
 
@@ -35,14 +34,14 @@ LOGGER.addFilter(_clean)
 
 
 class Progress:
-    """The stage and the phase of a call. This class shows neither; problems are logged in any case."""
+    """The stage and the phase of a call. This class shows neither, and only logs problems."""
 
     def __init__(self) -> None:
         self.stage, self.unit, self.n_done, self.total, self.phase = "", "", 0, 0, ""
         self._before = ""
 
     def begin(self, stage: str, unit: str, total: int | None, is_wave: bool = False) -> None:
-        """Begin a stage of ``total`` units; a wave goes on with the one before it."""
+        """Begin a stage of ``total`` units; a wave continues the stage of the wave before."""
         if is_wave and stage == self.stage and self.n_done < self.total:
             self.enter("")
             return
@@ -55,17 +54,17 @@ class Progress:
         self.n_done += n
 
     def enter(self, phase: str) -> None:
-        """Enter a phase, until a stage or another phase begins; the empty one goes back to the stage."""
+        """Enter a phase, until a stage or another phase begins; "" returns to the stage."""
         if phase != self.phase:
             self.phase = phase
             self._show_phase()
 
     def look(self) -> float:
-        """Show what is due by now; return the seconds until more may be."""
+        """Show a line if it is due; return the seconds until the next one."""
         return math.inf
 
     def compiling(self, begins: bool) -> None:
-        """Report that compiling kernels begins, or ends; called by the thread that compiles."""
+        """Report that compiling kernels begins or ends; called by the thread that compiles."""
         if begins and self.phase != "compiling":
             self._before = self.phase
             self.enter("compiling")
@@ -82,22 +81,22 @@ class Progress:
         yield
 
     def close(self) -> None:
-        """End."""
+        """Remove the bar or line."""
 
     def _show_stage(self) -> None: ...
 
     def _show_phase(self) -> None: ...
 
 
-#: The progress of the calls under way, the innermost last. Tasks run in other threads and report their phases to it.
+#: The progress of all current calls, the innermost last, to which tasks report phases from other threads.
 _ALL: list[Progress] = [Progress()]
-#: The progress of the call that this code is a part of, whatever other threads do.
+#: The progress of the call in this context.
 _MINE: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
 def report_to(progress: Progress) -> Iterator[Progress]:
-    """Report stages and phases to this progress meanwhile, and close it."""
+    """Report stages and phases to this progress meanwhile; close it at the end."""
     _ALL.append(progress)
     before = _MINE.set(progress)
     try:
@@ -109,26 +108,13 @@ def report_to(progress: Progress) -> Iterator[Progress]:
 
 
 def current_progress(*, mine: bool = False) -> Progress:
-    """Return the progress of the innermost call under way.
-
-    With ``mine``, that of the call that this code is a part of, or one that shows nothing if there is no such call.
-    """
+    """Return the progress of the innermost call; with ``mine``, of the call in this context, or one that shows nothing."""
     return _ALL[-1] if not mine else _MINE.get() or _ALL[0]
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name a phase meanwhile: shown by a bar, on a terminal or in a notebook; silent otherwise.
-
-    Examples
-    --------
-    >>> with phase("compiling"):
-    ...     current_progress().phase
-    'compiling'
-    >>> current_progress().phase
-    ''
-
-    """
+    """Name a phase meanwhile, which a bar, a terminal or a notebook shows."""
     progress = _MINE.get() or current_progress()
     before = progress.phase
     progress.enter(name)
@@ -139,7 +125,7 @@ def phase(name: str) -> Iterator[None]:
 
 
 class LogLines(Progress):
-    """A line in the log every ``avgk.log-seconds``: how much is done, how fast, and the time left."""
+    """Log lines, one every ``avgk.log-seconds``: progress, rate, and the time left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +139,7 @@ class LogLines(Progress):
         self.look()
 
     def look(self) -> float:  # noqa: D102
-        from ..settings import setting  # late: it brings Dask along, which no status line needs
+        from ..settings import setting  # late: it imports Dask, which a status line does not need
 
         now, pause = time.monotonic(), setting("log-seconds")
         if now - self._last >= pause:
@@ -178,14 +164,6 @@ class LogLines(Progress):
 
 
 def _clock(seconds: float) -> str:
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> _clock(7.4), _clock(200), _clock(7325)
-    ('7 s', '3 min 20 s', '2 h 2 min')
-
-    """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
@@ -205,7 +183,7 @@ class Bar(Progress):
             return
         for name, value in {**shown, "bar_format": None}.items():
             setattr(self._bar, name, value)
-        if not self.total:  # else reset sets it, and the width of a widget with it
+        if not self.total:  # otherwise reset sets it, with the width of a widget
             self._bar.total = None
         self._bar.set_description(f"avgk {self.stage}", refresh=False)
         self._bar.reset(total=self.total or None)
@@ -215,12 +193,12 @@ class Bar(Progress):
             self._bar = new_bar(desc=f"avgk {self.phase}", bar_format="{desc}")
             return
         if self.stage and self.phase:
-            self._bar.refresh()  # all of what was counted, before it makes way
+            self._bar.refresh()  # the last count, before the phase replaces it
         self._describe()
         self._bar.refresh()
 
     def _describe(self) -> None:
-        """Let the bar show the phase, or else the stage, or nothing if there is neither."""
+        """Show the phase, or else the stage, or nothing."""
         is_counted = bool(self.stage and not self.phase)
         self._bar.bar_format = None if is_counted else "{desc}"
         named = f"avgk {self.stage}: " if is_counted else f"avgk {self.phase}" if self.phase else ""
@@ -232,10 +210,7 @@ class Bar(Progress):
 
     @contextmanager
     def aside(self) -> Iterator[None]:  # noqa: D102
-        if self._bar is None:
-            yield
-            return
-        with self._bar.external_write_mode(file=sys.stderr):
+        with nullcontext() if self._bar is None else self._bar.external_write_mode(file=sys.stderr):
             yield
 
     def say(self, text: str) -> None:  # noqa: D102
@@ -249,14 +224,14 @@ class Bar(Progress):
             return
         self.phase = ""
         if self.stage:
-            self._describe()  # what was counted last stays
+            self._describe()  # the last stage stays visible
         else:
             self._bar.leave = False
         self._bar.close()
 
 
 class StatusLine(Progress):
-    """Phases alone, on one line of a terminal that is empty again when they end: for work before and after bars."""
+    """Phases alone, on a line of the terminal that is cleared when they end: for work before and after bars."""
 
     def _show_phase(self) -> None:
         self._draw(f"avgk {self.phase}" if self.phase else "")
@@ -281,20 +256,20 @@ class StatusLine(Progress):
 
 
 def terminal_size(stream: TextIO) -> os.terminal_size:
-    """Return the size of a stream's terminal: ``COLUMNS`` and ``LINES`` if set, then its own, then 80 x 24."""
+    """Return the size of a stream's terminal: ``COLUMNS`` and ``LINES`` if set, or its own, or 80 x 24."""
     try:
         own = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError, AttributeError):  # no terminal
         own = os.terminal_size((0, 0))
-    said = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
-    sizes = [int(text) if text.isdecimal() and int(text) else mine for text, mine in zip(said, own, strict=True)]
+    texts = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
+    sizes = [int(text) if text.isdecimal() and int(text) else mine for text, mine in zip(texts, own, strict=True)]
     return os.terminal_size((sizes[0] or 80, sizes[1] or 24))
 
 
 def new_bar(**options: Any) -> Any:
     """Return a bar: a widget in a notebook that can show one, else text on stderr."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a notebook without ipywidgets gets text, and needs no warning
+        warnings.simplefilter("ignore")  # a notebook without ipywidgets shows text
         from tqdm.auto import tqdm
     if any(base.__module__ == "tqdm.notebook" for base in tqdm.__mro__):
         return tqdm(**options)

@@ -1,12 +1,8 @@
-"""The scores that hold each rank, over all rows: for straddle strengths and everything else that depends on ranks k and k + 1.
+"""The scores of each rank, over all rows: for straddle strengths and everything else that depends on ranks k and k + 1.
 
-``RankedTally`` holds their keys, or a ``KeyHistogram`` for each rank if they would be too many. Such a histogram is exact while it
-fits, and coarsens by a rule that no order of merging can change.
-
-A ``KeyHistogram`` has bins of 2**b keys with counts and exact sums, b the least with which the distinct bins fit. Keys
-added later can only raise b. Pairs in different bins are exact. For the n_a and n_b keys of two columns in one bin of
-width w, with sums s_a and s_b above its start, the positive part is convex, so their sum lies between n_b s_a - n_a
-s_b and s_a (n_b w - s_b) / w. Half the difference is the error reported.
+``RankedTally`` holds their keys, or a ``KeyHistogram`` for each rank if the keys would be too many. Pairs of keys in different bins
+are exact. For the n_a and n_b keys of two columns in one bin of width w, with sums s_a and s_b above its start, the positive part
+is convex, so its sum lies between n_b s_a - n_a s_b and s_a (n_b w - s_b) / w. Half the difference is the reported error.
 """
 
 from __future__ import annotations
@@ -20,13 +16,14 @@ import numpy as np
 from ..arrays import Array, Dtype, Ints
 from ..exact.sums import in_units
 from ..kernels.dispatch import count_apart, join_bins
-from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier_bits, is_half
+from ..kernels.keys import KEY_MAX, NAN_KEY
+from ..kernels.keys import missing_key as missing_key
+from ..kernels.keys import narrow_dtype as narrow_dtype
 from ..records import EACH, MOST, OWN, Merging, State
 
-#: Bins that always suffice to keep each within one power of two, where values are linear in their keys:
-#: a double has 2 * 2047 of those.
+#: With this number of bins, each is within one power of two (a double has 2 * 2047), where values are linear in their keys.
 LEAST_BINS = 4096
-#: Ranks up to which a row's highest scores are found while it is scanned; for more, NumPy's partition is faster.
+#: The most ranks that a scan finds itself; for more, NumPy's partition is faster.
 MOST_FUSED = 64
 #: Bytes of a bin of a ``KeyHistogram``.
 BIN_BYTES = 32
@@ -38,10 +35,9 @@ _LOW_BITS = 26
 class KeyHistogram(State):
     """A multiset of keys in bins of ``2**shift``, with the exact sum of the keys in each bin.
 
-    The shift is the least with which there are at most ``most_bins`` distinct bins. Keys added later can only raise it, so any
-    grouping and order of merging ends at the same shift and the same bins. With shift 0 nothing is lost. ``most_bins`` is at
-    least 2, since keys of both signs never join. If it is at least ``LEAST_BINS``, a bin of floats is within one power of two,
-    so that sums of keys give sums of values.
+    The shift is the least with at most ``most_bins`` distinct bins. More keys can only raise it, so any grouping and order of
+    merging ends with the same bins. With shift 0 it is exact. ``most_bins`` is at least 2, since keys of both signs never join.
+    From ``LEAST_BINS`` on, a bin of floats is within one power of two, so that sums of keys give sums of values.
     """
 
     most_bins: Annotated[int, OWN]
@@ -60,23 +56,23 @@ class KeyHistogram(State):
 
     @classmethod
     def from_keys(cls, keys: Array, most_bins: int) -> Self:
-        """Return the histogram of one key or more."""
+        """Return the histogram of at least one key."""
         ordered = np.sort(keys)
         single = np.zeros(0, np.int64), np.zeros((3, 0), np.int64)
         return cls._of_bins(most_bins, 0, ordered, *single, int(ordered[0]), int(ordered[-1]))
 
     @classmethod
     def empty(cls, most_bins: int) -> Self:
-        """Return the histogram of no key."""
+        """Return the empty histogram."""
         return cls(most_bins, 0, np.zeros(0, np.int64), np.zeros((3, 0), np.int64), KEY_MAX, NAN_KEY)
 
     def nothing(self) -> Self:
-        """Return the histogram of no key."""
+        """Return the empty histogram."""
         return self.empty(self.most_bins)
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
-        """Return the histogram of all the keys together."""
+        """Return the histogram of all keys."""
         if len(states) == 1:
             return states[0]
         shift = max(part.shift for part in states)
@@ -91,24 +87,21 @@ class KeyHistogram(State):
     def _of_bins(
         cls, most_bins: int, shift: int, bins: Array, order: Ints, sums: Ints, lowest: int, highest: int
     ) -> Self:
-        """Return the histogram of ascending bins, equal ones joined, with the least shift that gives at most ``most_bins``.
-
-        The sums of a bin are at its index in ``order``; without any, each bin is one key.
-        """
-        # Two neighbours are in one bin once they are shifted by as many bits as they differ in.
+        """Return the histogram of ascending bins, whose sums are at their index in ``order``; without any, a bin is one key."""
+        # Two neighbours join once the shift exceeds the highest bit in which they differ.
         n_apart = np.zeros(65, np.int64)
         count_apart(bins, n_apart)
         assert most_bins >= 2, "keys of both signs never join"
         n_bins = bins.size - np.cumsum(n_apart)
         more = int(np.flatnonzero(n_bins <= most_bins)[0])
-        joined = _joined(bins, order, sums, shift, shift + more, int(n_bins[more]))
+        joined = _join(bins, order, sums, shift, shift + more, int(n_bins[more]))
         return cls(most_bins, shift + more, *joined, lowest, highest)
 
     def coarsen(self, shift: int) -> Self:
         """Return the same keys in bins of ``2**shift``."""
         if shift == self.shift:
             return self
-        joined = _joined(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
+        joined = _join(self.bins, np.arange(self.bins.size), self.sums, self.shift, shift, self.bins.size)
         return type(self)(self.most_bins, shift, *joined, self.lowest, self.highest)
 
     def offset_sums(self) -> Array:
@@ -123,44 +116,39 @@ class KeyHistogram(State):
         return start * self.counts.astype(object) + self.offset_sums() * steps, steps
 
 
-def _joined(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, most_bins: int) -> tuple[Ints, Ints]:
-    """Return ascending bins joined into wider ones, of which there are at most ``most_bins``, and their sums."""
+def _join(bins: Array, order: Ints, sums: Ints, old_shift: int, shift: int, most_bins: int) -> tuple[Ints, Ints]:
+    """Join ascending bins into at most ``most_bins`` wider ones, with their sums."""
     new_bins, new_sums = np.empty(most_bins, np.int64), np.empty((3, most_bins), np.int64)
     n = join_bins(bins, order, sums, old_shift, shift, _LOW_BITS, new_bins, new_sums)
     return new_bins[:n], new_sums[:, :n]
 
 
-def _joined_columns(parts: list[Array]) -> Array:
+def _concatenate_columns(parts: list[Array]) -> Array:
     filled = [part for part in parts if part.size]
     return filled[0] if len(filled) == 1 else np.concatenate(filled, axis=1) if filled else parts[0]
 
 
-#: Arrays of ranks x rows: side by side.
-_COLUMNS = Merging(_joined_columns, lambda keys: keys[:, :0])
+#: Arrays of ranks x rows: concatenated by rows.
+_COLUMNS = Merging(_concatenate_columns, lambda keys: keys[:, :0])
 
 
 @dataclass(frozen=True)
 class RankedTally(State):
     """The keys of each rank: all of them, or a histogram for each rank if they would be too many.
 
-    Even then keys are held while they take less memory than histograms would: the histogram of all is the same whenever they
-    enter it. ``keys`` is ranks x rows. NaN is the smallest integer of its dtype.
+    Keys enter histograms once these take less memory; the result does not depend on when they do.
     """
 
+    #: Ranks x rows; NaN is the smallest integer of the dtype.
     keys: Annotated[Array, _COLUMNS]
     histograms: Annotated[tuple[KeyHistogram, ...], EACH] = ()
-    #: Bins of each histogram; 0 where all keys are held.
+    #: Bins of each histogram, or 0 to hold all keys.
     n_bins: Annotated[int, MOST] = 0
 
     @classmethod
     def empty(cls) -> RankedTally:
-        """Return the tally of no row."""
+        """Return the empty tally."""
         return cls(np.zeros((0, 0), np.int32))
-
-    @classmethod
-    def from_rows(cls, scores: Array, dtype: Dtype, n_bins: int) -> RankedTally:
-        """Return the tally of rows of descending carrier values, with ``n_bins`` bins in each histogram, 0 for none."""
-        return cls(np.ascontiguousarray(narrow_keys(scores, dtype).T), (), n_bins)
 
     @property
     def n_ranks(self) -> int:
@@ -172,12 +160,12 @@ class RankedTally(State):
         return replace(self, keys=self.keys[:n_ranks], histograms=self.histograms[:n_ranks])
 
     def settled(self) -> Self:
-        """Return the same in histograms if these are smaller."""
+        """Return the tally in histograms if these are smaller."""
         in_bins = self.n_bins > 0 and self.keys.nbytes > len(self.keys) * self.n_bins * BIN_BYTES
         return self.binned() if in_bins else self
 
     def binned(self) -> Self:
-        """Return the same in histograms alone."""
+        """Return the tally in histograms alone."""
         if not self.keys.size:
             return self
         new = tuple(KeyHistogram.from_keys(column, self.n_bins) for column in self.keys)
@@ -186,32 +174,8 @@ class RankedTally(State):
         return type(self)(self.keys[:, :0], new, self.n_bins)
 
 
-def narrow_keys(scores: Array, dtype: Dtype) -> Array:
-    """Return the order keys of carrier values, in 32 bits if these suffice; NaN is the smallest integer."""
-    bits, magnitude = carrier_bits(scores)
-    narrow = narrow_dtype(dtype)
-    if magnitude:
-        keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
-        keys[scores != scores] = missing_key(dtype)
-        return keys
-    keys = scores.astype(narrow)
-    if is_half(dtype):
-        keys[scores == HALF_NAN] = missing_key(dtype)
-    return keys
-
-
-def narrow_dtype(dtype: Dtype) -> Dtype:
-    """Return the integers that hold the keys of a dtype: 32 bits, or 64."""
-    return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
-
-
-def missing_key(dtype: Dtype) -> int:
-    """Return the narrow key of NaN of a floating-point dtype: the smallest integer."""
-    return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
-
-
 def partitioned_top(tile: Array, n_ranks: int) -> Array:
-    """Return each row's highest scores, descending, by NumPy's partition; for tiles without NaN."""
+    """Return each row's highest scores, descending, by NumPy's partition; the tile must not contain NaN."""
     first = tile.shape[1] - n_ranks
     top = np.partition(tile, first, axis=1)[:, first:] if first else tile.copy()
     top.sort(axis=1)

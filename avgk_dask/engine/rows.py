@@ -1,13 +1,11 @@
 """Held rows: the keys of all listed scores, row by row, from which thresholds and sets follow without another read.
 
-They are the simplest thing to hold, and the fastest while it fits: one key for each listed score. If they do not fit, a scan
-holds only the events close to the thresholds (``events``). ``select_from_rows`` settles budgets: the keys near their brackets give
-the thresholds, and one pass over the rows, on several threads, counts all sets.
+A held row takes 4 or 8 bytes per listed score, and 12 bytes more. Rows are held while they fit ``avgk.kept-bytes`` (about two
+million samples with k up to 10); beyond, a scan holds only the events close to the thresholds (``events``). For k = 1..100 of few
+samples, events were ten times as slow: the brackets of a hundred budgets contain nearly all of them.
 
-A held row is the key of every listed score, 4 or 8 bytes each, and 12 bytes more. That is all a threshold, a set size
-or an error needs. Rows are held while they fit ``avgk.kept-bytes`` (about two million samples with k up to 10);
-beyond, single events. Holding events for k = 1..100 of few samples was ten times as slow: brackets of a hundred
-budgets hold nearly all of them and fold again and again.
+``select_from_rows`` settles budgets: the keys near their brackets give the thresholds, and one pass over the rows, on several
+threads, counts all sets.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from .events import Cut
 from .strata import StrataSums, local_strata
 from .ties import Selection, extreme_weights, trimmed_cells
 
-#: Stretches of keys in a table of brackets; the last one is never wanted.
+#: Stretches of keys from the lowest bracket up; no bracket touches the last one.
 _STRETCHES = 1 << 14
 #: Rows that a thread takes at a time.
 _STRETCH_ROWS = 1 << 14
@@ -40,12 +38,12 @@ _ALL = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class HeldRows(Record):
-    """The listed keys of some rows of a band in row-major order, their number in each row, and the label's index among them."""
+    """The listed keys of some rows of a band in row-major order."""
 
     band: int
     keys: Array
+    #: The number of keys of each row, and the index of the label among them: -1 without a listed label.
     lengths: NDArray[np.int32]
-    #: -1 if the label is not listed, or if there is none.
     label_indices: NDArray[np.int32]
     #: The stratum of each row.
     strata: Array
@@ -56,31 +54,6 @@ class HeldRows(Record):
         places = (np.cumsum(self.lengths) - self.lengths)[listed] + self.label_indices[listed]
         return np.asarray(self.keys[places])
 
-    def near(self, brackets: BracketTable) -> Array:
-        """Return the keys inside the brackets, and some close by, ascending."""
-        keys = np.empty(self.keys.size, self.keys.dtype)
-        n = collect_near(self.keys, brackets.base, brackets.shift, brackets.wanted, keys)
-        return np.sort(keys[:n])
-
-
-@dataclass(frozen=True)
-class BracketTable:
-    """Brackets of keys as a table: which stretches of ``2**shift`` keys from ``base`` up they touch."""
-
-    base: int
-    shift: int
-    wanted: NDArray[np.uint8]
-
-    @classmethod
-    def table(cls, brackets: Sequence[tuple[int, int]]) -> BracketTable:
-        """Return the table of brackets (keys, both ends included)."""
-        base, top = min(low for low, _ in brackets), max(high for _, high in brackets)
-        shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
-        wanted = np.zeros(_STRETCHES, np.uint8)
-        for low, high in brackets:
-            wanted[low - base >> shift : (high - base >> shift) + 1] = 1
-        return cls(base, shift, wanted)
-
 
 def _add_wide(tables: list[Array]) -> Array:
     total = np.zeros((tables[0].shape[0], max(table.shape[1] for table in tables)), np.int64)
@@ -89,13 +62,13 @@ def _add_wide(tables: list[Array]) -> Array:
     return total
 
 
-#: Tables of counts by cell, which end at different ones.
+#: Tables of counts by cell, of different widths.
 _WIDEST = Merging(_add_wide, lambda table: table[:, :0])
 
 
 @dataclass(frozen=True)
 class SetCounts(State):
-    """For each budget, the sets by cell and the sums of each stratum; and the labels in each zone."""
+    """For each budget, the sets by cell and the sums by stratum; and the labels in each zone."""
 
     cells: Annotated[Array, _WIDEST]
     hits: Counts
@@ -103,7 +76,7 @@ class SetCounts(State):
 
     @classmethod
     def count(cls, parts: Sequence[HeldRows], zones: ZoneTable, thresholds: Ints, ties: Ints) -> SetCounts:
-        """Count the sets of some rows; ``ties[i]`` are the ties that each budget takes from part i."""
+        """Count the sets of some rows; ``ties[i]`` is the number of ties that each budget keeps in part i."""
         width = 1 + max(int(part.lengths.max(initial=0)) for part in parts)
         n = thresholds.size
         cells, hits = np.zeros((n, 2 * width), np.int32), np.zeros(zones.floors.size, np.int64)
@@ -118,7 +91,7 @@ class SetCounts(State):
 
 @dataclass(frozen=True)
 class ThresholdBracket:
-    """A budget whose threshold is the score of a rank among the keys from ``low`` to ``high``; ``n_above`` scores are higher."""
+    """A budget whose threshold is at a rank among the keys from ``low`` to ``high``; ``n_above`` scores are higher."""
 
     budget: int
     low: int
@@ -138,49 +111,49 @@ class SettledKey:
 
     @property
     def n_kept(self) -> int:
-        """Number of ties that are kept."""
+        """The number of ties that are kept."""
         return min(self.budget - self.n_above, self.n_ties)
 
 
 def select_from_rows(
     parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket], windows: Sequence[ThresholdBracket] = ()
 ) -> tuple[list[Selection], list[Fraction]]:
-    """Return the outcome of each budget, and for each window the mean label weight of its highest scores."""
-    rows = _AllRows.gather(parts, [*brackets, *windows])
+    """Return the selection of each budget, and for each window the mean label weight of its highest scores."""
+    rows = _AllRows(parts, [*brackets, *windows])
     selections = rows.select([rows.threshold(bracket) for bracket in brackets]) if brackets else []
     return selections, rows.expected_weights([rows.threshold(bracket) for bracket in windows])
 
 
-@dataclass(frozen=True)
 class _AllRows:
     """All held rows in row-major order, in stretches for a thread each, with the keys of each part near the thresholds."""
 
-    parts: Sequence[HeldRows]
-    stretches: list[slice]
-    near: Sequence[Array]
-    all_near: Array
-
-    @classmethod
-    def gather(cls, parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket]) -> _AllRows:
-        """Collect the keys inside the brackets."""
+    def __init__(self, parts: Sequence[HeldRows], brackets: Sequence[ThresholdBracket]) -> None:
+        self.parts = parts
         stretch_of = np.cumsum([part.lengths.size for part in parts]) // _STRETCH_ROWS
         edges = [0, *(np.flatnonzero(np.diff(stretch_of)) + 1).tolist(), len(parts)]
-        stretches = [slice(*ends) for ends in pairwise(edges)]
-        table = BracketTable.table([(b.low, b.high) for b in brackets])
-        near = list(chain(*in_threads(lambda stretch: [part.near(table) for part in parts[stretch]], stretches)))
-        all_near = np.concatenate(near)
-        all_near.sort()
-        return cls(parts, stretches, near, all_near)
+        self.stretches = [slice(*ends) for ends in pairwise(edges)]
+        base, top = min(b.low for b in brackets), max(b.high for b in brackets)
+        shift = shift_to_fit(top - base + 1, _STRETCHES - 1)
+        touched = np.zeros(_STRETCHES, np.uint8)  # the stretches of 2**shift keys that brackets touch
+        for b in brackets:
+            touched[b.low - base >> shift : (b.high - base >> shift) + 1] = 1
+
+        def collect(part: HeldRows) -> Array:
+            keys = np.empty(part.keys.size, part.keys.dtype)
+            return np.sort(keys[: collect_near(part.keys, base, shift, touched, keys)])
+
+        near = in_threads(lambda stretch: [collect(part) for part in parts[stretch]], self.stretches)
+        self.near = list(chain(*near))
+        self.all_near = np.concatenate(self.near)
+        self.all_near.sort()
 
     def threshold(self, b: ThresholdBracket) -> SettledKey:
-        """Find a budget's threshold."""
         last = int(_span(self.all_near, b.low, b.high)[1])
         key = int(self.all_near[last - b.rank])
         lower, higher = (int(i) for i in _span(self.all_near, key, key))
         return SettledKey(b.budget, key, b.n_above + last - higher, higher - lower)
 
     def select(self, thresholds: Sequence[SettledKey]) -> list[Selection]:
-        """Return the outcome of each threshold."""
         order = sorted(range(len(thresholds)), key=lambda i: -thresholds[i].key)
         ordered = [thresholds[i] for i in order]
         keys = sorted({t.key for t in ordered}, reverse=True)
@@ -204,19 +177,19 @@ class _AllRows:
         return [selections[i] for i in range(len(thresholds))]
 
     def expected_weights(self, thresholds: Sequence[SettledKey]) -> list[Fraction]:
-        """Return the mean number of labels above each threshold and among its kept ties, over all ways to keep ties."""
+        """Return the mean label weight of each threshold over all ways to keep ties."""
         if not thresholds:
             return []
         labels = np.concatenate([part.label_keys() for part in self.parts])
         weights = []
         for t in thresholds:
-            key = labels.dtype.type(t.key)  # else NumPy would convert all the labels
+            key = labels.dtype.type(t.key)  # otherwise NumPy would convert all labels
             above, at = int(np.count_nonzero(labels > key)), int(np.count_nonzero(labels == key))
             weights.append(above + Fraction(at * t.n_kept, t.n_ties))
         return weights
 
     def _share_ties(self, thresholds: Sequence[SettledKey]) -> tuple[Ints, dict[int, Cut]]:
-        """Return the number of ties that each part keeps at each threshold, and where the kept ones end."""
+        """Return the number of ties that each part keeps at each threshold, and the cuts."""
         whole = np.array([_ALL if t.n_kept == t.n_ties else 0 for t in thresholds], np.int64)
         shares = np.tile(whole, (len(self.parts), 1))
         cut = [j for j, t in enumerate(thresholds) if 0 < t.n_kept < t.n_ties]
@@ -233,6 +206,6 @@ class _AllRows:
 
 
 def _span(keys: Array, low: Any, high: Any) -> tuple[Any, Any]:
-    """Return where the keys from ``low`` to ``high`` begin and end among ascending ones."""
-    low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # else NumPy would convert all the keys
+    """Return the start and end of the keys from ``low`` to ``high`` among ascending ones."""
+    low, high = (np.asarray(key).astype(keys.dtype) for key in (low, high))  # otherwise NumPy would convert all keys
     return np.searchsorted(keys, low, side="left"), np.searchsorted(keys, high, side="right")

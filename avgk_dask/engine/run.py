@@ -1,8 +1,7 @@
 """Runs: every pass over the scores is read, checked and counted here, and every search is driven from here.
 
-``running`` opens the run of one public call, with its progress and its checkpoint. ``Run.read`` reads one pass: it refuses what
-cannot fit in memory, takes from the checkpoint what is kept, computes the graph of the rest, and refuses bad data. ``drive``
-reads pass after pass until a search knows its answer.
+``running`` opens the run of one public call, with its progress and its checkpoint. ``Run.read`` reads one pass: it checks the
+memory, loads states from the checkpoint, computes the rest, and refuses bad data. ``drive`` reads the passes of a search.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ class Compute(Protocol):
     """Computes tasks."""
 
     def __call__(self, tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
-        """Return the values of tasks. ``stage`` names them for progress, and ``reads`` says what each task of a pass reads.
-
-        A pass whose state was kept has no tasks.
-        """
+        """Return the values of the tasks of a stage; a pass, given by its ``reads``, has none if its state was kept."""
 
 
-def compute_plainly(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
+def compute_quietly(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
     """Compute with the scheduler that Dask would use, without progress."""
     return list(dask.compute(*tasks, scheduler=local_scheduler()))
 
@@ -54,7 +50,7 @@ class _ReadCount:
     has_begun: bool = False
 
     def add(self, pass_: Pass, has_read: bool) -> None:
-        """Count a pass, of which scores were read or all was kept."""
+        """Count a pass, given whether any scores were read."""
         if pass_.is_wave or pass_.ends_read:
             self.has_begun |= has_read
         if pass_.ends_read:
@@ -63,10 +59,10 @@ class _ReadCount:
 
 @dataclass(frozen=True)
 class Run:
-    """What all passes of one call share: the source, how to compute, what NaN means, the checkpoint, and the reads so far."""
+    """One call: the source, the way to compute, the policy for NaN, the checkpoint, and the reads so far."""
 
     source: Source
-    compute: Compute = compute_plainly
+    compute: Compute = compute_quietly
     nan_policy: str = "raise"
     checkpoint: Checkpoint | None = None
     _count: _ReadCount = field(default_factory=_ReadCount)
@@ -76,18 +72,15 @@ class Run:
 
     @property
     def reads(self) -> int:
-        """How often all bands were read.
-
-        A read counts if a checkpoint had kept only a part of it, and does not count if it had kept all.
-        """
+        """The number of reads of all bands, without those that a checkpoint had kept completely."""
         return self._count.n
 
     def over(self, source: Source, nan_policy: str | None = None) -> Run:
-        """Return the run over another source; the reads of both are counted together."""
+        """Return the run over another source, with a common count of reads."""
         return replace(self, source=source, nan_policy=nan_policy or self.nan_policy)
 
     def read(self, pass_: Pass) -> Any:
-        """Read a pass and return its state; refuse data that the scores or labels must not contain."""
+        """Read a pass and return its state; refuse bad scores or labels."""
         check_pass_memory(self.source, pass_)
         kept = state = None
         if self.checkpoint is not None and (kept := self.checkpoint.of_pass(self.source, pass_)) is not None:
@@ -118,16 +111,16 @@ class Run:
             n_rows = self.source.shape[0] if bands is None else sum(bounds[b + 1] - bounds[b] for b in bands)
             if state.n_rows != n_rows:
                 raise ScoresError(
-                    f"scores must have the {n_rows} rows their metadata say; got {state.n_rows} when read. "
+                    f"scores must have the {n_rows} rows of their metadata; got {state.n_rows} when read. "
                     "Correct the shape and chunks of the array."
                 )
 
 
 def drive(search: AnySearch, run: Run) -> AnySearch:
-    """Read the passes that a search needs, until it knows the answer."""
+    """Read the passes of a search until it knows its answer."""
     while (pass_ := search.next_pass()) is not None:
         state = run.read(pass_)
-        if pass_.is_wave:  # the memory of its tasks is not needed any more
+        if pass_.is_wave:  # the memory of its tasks
             give_back_memory()
         search = search.advance(state)
         del state
@@ -161,10 +154,7 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
 
 @contextmanager
 def showing(progress: bool | None) -> Iterator[Progress]:
-    """Report the progress of a call: a bar if True, log lines if None, nothing if False.
-
-    A call inside another one that has a bar goes on with that bar.
-    """
+    """Show the progress of a call: the bar of an outer call or a new one if True, log lines if None, nothing if False."""
     outer = current_progress(mine=True)
     if progress and isinstance(outer, Bar):
         yield outer
@@ -175,7 +165,7 @@ def showing(progress: bool | None) -> Iterator[Progress]:
 
 @contextmanager
 def counting(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
-    """Lend a function that reports a number of units done."""
+    """Lend a function that reports the number of units done."""
     with showing(progress) as shown:
         shown.begin(stage, unit, total)
         yield shown.advance
@@ -183,11 +173,13 @@ def counting(stage: str, unit: str, total: int | None, progress: bool | None) ->
 
 @contextmanager
 def computing(progress: bool | None) -> Iterator[Compute]:
-    """Lend the function that computes tasks and reports its progress, in one bar for all stages.
+    """Lend a function that computes tasks, with one bar for all stages; faults of a cluster become errors of the package."""
+    faults: AbstractContextManager[None] = nullcontext()
+    if (client := cluster_client()) is not None:
+        from .cluster import translate_faults
 
-    It works alike under Dask's own schedulers and under distributed. Faults of a cluster become errors of ours.
-    """
-    with showing(progress) as shown, watching(shown.compiling), _cluster_faults():
+        faults = translate_faults(client)
+    with showing(progress) as shown, watching(shown.compiling), faults:
 
         def compute(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
             client, name = cluster_client(), stage.replace("-", " and ")
@@ -201,8 +193,8 @@ def computing(progress: bool | None) -> Iterator[Compute]:
                 shown.advance(0 if reads is None else reads.n_bytes)
                 return []
             if client is None:
-                with _Finished(shares, shown):
-                    values = compute_plainly(tasks, stage)
+                with _TaskProgress(shares, shown):
+                    values = compute_quietly(tasks, stage)
             else:
                 from .cluster import Watch  # late: it imports distributed
 
@@ -213,17 +205,7 @@ def computing(progress: bool | None) -> Iterator[Compute]:
         yield compute
 
 
-def _cluster_faults() -> AbstractContextManager[None]:
-    """Return the context in which faults of the cluster that Dask would use become errors of ours."""
-    client = cluster_client()
-    if client is None:
-        return nullcontext()
-    from .cluster import naming_faults
-
-    return naming_faults(client)
-
-
-class _Finished(Callback):
+class _TaskProgress(Callback):
     """Reports the tasks that a local scheduler finishes."""
 
     def __init__(self, shares: dict[str, int], shown: Progress) -> None:
@@ -237,10 +219,7 @@ class _Finished(Callback):
 def running(
     source: Source, progress: bool | None = None, nan_policy: str = "raise", checkpoint: CheckpointKey | None = None
 ) -> Iterator[Run]:
-    """Open the run of one call over a source, with its progress and its checkpoint.
-
-    The source of the run may have other bands: those of the run that began the checkpoint.
-    """
+    """Open the run of one call over a source; with a checkpoint, its bands are those of the run that began it."""
     with computing(progress) as compute:
         kept = None
         if checkpoint is not None and checkpoint.place is not None:

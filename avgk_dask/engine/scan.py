@@ -1,10 +1,10 @@
-"""The scan of one band, from its slabs to its ``ScanTally``: what every search for thresholds does with the scores.
+"""The scan of one band, from its slabs to its ``ScanTally``.
 
-The rows of ordinary stores come whole, with hard labels: one compiled call per stretch of rows lists the candidates above the
-plan's floor, ranks the label, counts the scores by bins, and holds the candidates' keys (``_hold_rows``) or the events inside the
-plan's intervals (``_scan_rows``). Rows in several slabs, or with soft labels, take a second way: their candidates are listed slab
-by slab, and then split by the intervals (``_take``). Both ways give the same tally. Events that are many ties are counted
-together, and intervals with too many events are dropped.
+If rows come whole, with hard labels, one compiled call per stretch of rows lists the candidates above the plan's floor, ranks the
+label, counts the scores by bins, and holds the candidates' keys (``_hold_rows``) or the events inside the plan's intervals
+(``_scan_rows``). If they come in several slabs, or with soft labels, candidates are listed slab by slab, and then split by the
+intervals (``_take``), with the same tally. Events that are many ties are counted together, and intervals with too many events
+are dropped.
 """
 
 from __future__ import annotations
@@ -21,56 +21,40 @@ from ..bands.rows import Candidates, Listing, TileReader, TopRanks, checked_slab
 from ..exact.sums import ExactSums
 from ..kernels import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
-from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range
+from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range, narrow_dtype, narrow_keys
 from ..kernels.zones import N_BINS, intervals_of
 from .events import EventTally, HeldEvents, Split, split_candidates
 from .plan import ScanPlan, ScanShape
-from .ranked import MOST_FUSED, RankedTally, narrow_dtype, partitioned_top
+from .ranked import MOST_FUSED, RankedTally, partitioned_top
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums
 from .tally import BinCounts, DistanceTally, RowLook, ScanTally
 
 #: Events that a scan writes before it returns from its kernel.
 EVENT_SPACE = 1 << 17
-#: If a band has more than this share of the events it may hold, so many keys are looked at to see whether they are ties:
-#: whether each occurs so many times.
-_MANY, _LOOKED_AT, _TIED = 1 / 16, 1 << 12, 8
-#: Scores that a band's sample has at least.
+#: From this share of the events that a band may hold on, this number of keys is examined: they are ties if each occurs this
+#: number of times.
+_MANY, _EXAMINED, _TIED = 1 / 16, 1 << 12, 8
+#: The least number of scores in a band's sample.
 _LEAST_SAMPLE = 1 << 13
 
 
-def sampled(n_rows: int, n_classes: int) -> tuple[int, int]:
-    """Return the number of rows of a band in the sample histogram, and the step between their classes.
-
-    The sample is about one score in a hundred, and more of small bands.
-    """
-    wanted = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
-    n_taken = min(n_rows, -(-wanted // n_classes))
-    return n_taken, max(1, n_taken * n_classes // wanted)
-
-
 def scan_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: ScanPlan) -> ScanTally:
-    """Read one band in blocks along the classes, and return its tally.
-
-    ``labels`` is one integer per row, or the soft labels of all classes, or None.
-    """
+    """Scan the slabs of one band, with one integer label per row, soft labels of all classes, or no labels."""
     return _BandScan(labels, band, plan).scan(slabs)
 
 
 class _BandScan:
-    """The state of one band's scan."""
-
     def __init__(self, labels: Array | None, band: int, plan: ScanPlan) -> None:
         self.plan, self.band = plan, band
-        packed = plan.shape.strata == "groups"
-        self.labels = UsableLabels.of_column(labels, plan.shape.n_classes, are_packed=packed)
+        self.labels = UsableLabels.of_column(labels, plan.shape.n_classes, are_packed=plan.shape.strata == "groups")
         self.hard, self.soft = self.labels.hard, self.labels.soft
         n = plan.zones.n_intervals
-        #: For stretches of rows: the number of scores of each row above each interval, and the zones of the labels.
+        #: By stretch of rows: the number of scores of each row above each interval, and the zones of the labels.
         self.above_parts: list[NDArray[np.int32]] = []
         self.zone_parts: list[NDArray[np.int32]] = []
-        self.weight_above = ExactSums.zeros(0 if self.soft is None else n)
-        self.weight_at_rank = ExactSums.zeros(0 if self.soft is None else plan.shape.n_ranks)
+        #: The soft labels' weight above each interval, and at each rank.
+        self.weights = None if self.soft is None else (ExactSums.zeros(n), ExactSums.zeros(plan.shape.n_ranks))
         self.sample = np.zeros(N_BINS, np.int64)
         self.rows: list[HeldRows] = []
         self.held: list[HeldEvents] = []
@@ -78,7 +62,7 @@ class _BandScan:
         self.counting = False
         self.dropped = np.zeros(n, bool)
         self.ranked: list[RankedTally] = []
-        self.distance = DistanceTally.empty()
+        self.distances: list[DistanceTally] = []
 
     def scan(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
@@ -91,7 +75,7 @@ class _BandScan:
         self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of other bands
         self._take_sample(first)
         self.look.take(first)
-        # Ranks and strata of all rows: labels are beyond all ranks until they are found.
+        # Ranks and strata of all rows: labels start beyond all ranks.
         self.ranks = np.zeros(n_rows, np.int32)
         if self.hard is not None:
             self.ranks[self.hard >= 0] = plan.shape.n_ranks + 1
@@ -102,40 +86,45 @@ class _BandScan:
         else:
             n_top = max(plan.shape.n_ranks, plan.shape.n_ranked)
             top = TopRanks(n_rows, n_top, plan.shape.dtype) if n_top else None
-            for candidates in streamed_rows(reader, self._sampled(first, slabs), top):
+            for candidates in streamed_rows(reader, self._sample_slabs(first, slabs), top):
                 if top is not None and candidates.first_row == 0:  # all slabs have been read
                     self._take_ranks(top)
                 self._take(candidates)
         return self._finish(n_rows, reader)
 
     def _take_rows(self, reader: TileReader, block: Array) -> None:
-        """Scan a block of whole rows in as few calls as possible."""
         plan, dtype = self.plan, self.plan.shape.dtype
         n_ranks = 0 if self.hard is None else plan.shape.n_ranks
         labels = np.full(block.shape[0], -1, np.int64) if self.hard is None else self.hard
         fused = plan.shape.n_ranked if plan.shape.n_ranked <= MOST_FUSED else 0
-        with plan.pool.lend(lambda: _Space(plan, fused)) as space:
+        scan = self._hold_rows if plan.with_rows else self._scan_rows
+
+        def make_space() -> tuple[Any, Any]:
+            listing = Listing(plan.shape.n_classes, lanes_for(fused, plan.shape.n_classes), dtype)
+            return listing.arrays(), Split(listing.keys.size + EVENT_SPACE, narrow_dtype(dtype))
+
+        with plan.pool.lend(make_space) as space:
             for first, tile in reader.tiles(block):
                 mine = labels[first : first + tile.shape[0]]
                 if is_half(dtype):
                     reader.note_half_nan(tile, first)
-                    mine = self._without_nan(tile, mine)
+                    is_nan = (mine >= 0) & (tile[np.arange(mine.size), np.maximum(mine, 0)] == HALF_NAN)
+                    mine = np.where(is_nan, -1, mine)  # in no set
                 label_space = mine, np.empty(mine.size, np.int32), self.ranks[first : first + tile.shape[0]], n_ranks
                 ranking, n_nan_before = ranking_space(tile.shape, fused, dtype), reader.n_nan
-                scan = self._hold_rows if plan.with_rows else self._scan_rows
                 for n_nan, first_nan in scan(reader.as_arguments(tile), first, label_space, ranking, space):
                     reader.note_nan(tile, n_nan, first_nan, first)
-                self._rank_taken_out(first, tile.shape[0])
+                self._rank_nan_labels(first, tile.shape[0])
                 if fused:
                     self._hold_ranked(ranking[0])
                 elif plan.shape.n_ranked:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
-    def _hold_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
-        """Scan a tile and hold its rows; return the number of NaN met by each call, and the index of the first."""
-        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
+    def _hold_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: Any) -> Iterator[tuple[int, int]]:
+        """Scan a tile and hold its rows; return the number of NaN in each call, and the index of the first."""
+        n_rows, zones, (listing, events) = tile[0].shape[0], self.plan.zones.arrays(), space
         lengths, indices = np.empty(n_rows, np.int32), labels[1]
-        held, strata = (space.events.columns[1], lengths), self.strata[first : first + n_rows]
+        held, strata = (events.columns[1], lengths), self.strata[first : first + n_rows]
         row = 0
         while row < n_rows:
             stop, *nan, n = hold_rows(tile, row, listing, held, zones, labels, self.histogram, ranking)
@@ -144,9 +133,9 @@ class _BandScan:
             yield nan[0], nan[1]
             row = stop
 
-    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: _Space) -> Iterator[tuple[int, int]]:
-        """Scan a tile and hold its events; return the number of NaN met by each call, and the index of the first."""
-        n_rows, zones, listing = tile[0].shape[0], self.plan.zones.arrays(), space.listing.arrays()
+    def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: Any) -> Iterator[tuple[int, int]]:
+        """Scan a tile and hold its events; return the number of NaN in each call, and the index of the first."""
+        n_rows, zones, (listing, events) = tile[0].shape[0], self.plan.zones.arrays(), space
         above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
         label_zones = np.empty(n_rows, np.int32)
         self.above_parts.append(above)
@@ -154,20 +143,20 @@ class _BandScan:
         tallies = above, label_zones, self.histogram
         row = 0
         while row < n_rows:
-            row, *nan, n = scan_rows(tile, row, listing, space.events.columns, zones, labels, tallies, ranking)
-            self._rank_taken_out(first, n_rows)
-            self._hold(space.events, n, first)
+            row, *nan, n = scan_rows(tile, row, listing, events.columns, zones, labels, tallies, ranking)
+            self._rank_nan_labels(first, n_rows)
+            self._hold(events, n, first)
             yield nan[0], nan[1]
 
-    def _rank_taken_out(self, first: int, n_rows: int) -> None:
-        """Give half-float labels whose score is NaN, which were not looked for, the rank beyond all others."""
+    def _rank_nan_labels(self, first: int, n_rows: int) -> None:
+        """Rank half-float labels whose score is NaN after all others."""
         if self.hard is not None and is_half(self.plan.shape.dtype):
             mine = slice(first, first + n_rows)
             ranks = self.ranks[mine]
             ranks[(ranks == 0) & (self.hard[mine] >= 0)] = self.plan.shape.n_ranks + 1
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
-        """Keep more ranks than are found while scanning."""
+        """Keep the scores of more than ``MOST_FUSED`` ranks."""
         shape = self.plan.shape
         step = max(1, shape.tile_scores // tile.shape[1])
         for first in range(0, tile.shape[0], step):
@@ -180,15 +169,10 @@ class _BandScan:
                 self._hold_ranked(top.scores)
 
     def _hold_ranked(self, scores: Array) -> None:
-        self.ranked.append(RankedTally.from_rows(scores, self.plan.shape.dtype, self.plan.shape.ranked_bins))
+        keys = np.ascontiguousarray(narrow_keys(scores, self.plan.shape.dtype).T)
+        self.ranked.append(RankedTally(keys, (), self.plan.shape.ranked_bins))
 
-    @staticmethod
-    def _without_nan(tile: Array, labels: Ints) -> Ints:
-        """Return half-float labels without those whose score is NaN: they are in no set."""
-        is_nan = (labels >= 0) & (tile[np.arange(labels.size), np.maximum(labels, 0)] == HALF_NAN)
-        return np.where(is_nan, -1, labels)
-
-    def _sampled(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
+    def _sample_slabs(self, first: Array, rest: Iterable[Array]) -> Iterable[Array]:
         self._take_distance(first, 0)
         yield first
         first_class = first.shape[1]
@@ -200,21 +184,20 @@ class _BandScan:
             yield slab
 
     def _take_distance(self, slab: Array, first_class: int) -> None:
-        """Add the distance of a slab's scores from the soft labels."""
         if self.soft is None or not self.plan.shape.with_distance:
             return
         step = max(1, self.plan.shape.tile_scores // slab.shape[1])
         for first in range(0, slab.shape[0], step):
             rows = slice(first, first + step)
             labels = self.soft[rows, first_class : first_class + slab.shape[1]]
-            self.distance = DistanceTally.merge([self.distance, DistanceTally.from_block(slab[rows], labels)])
+            self.distances.append(DistanceTally.from_block(slab[rows], labels))
 
     def _take_sample(self, block: Array) -> None:
-        """Count a sample of all scores, since those below the floor are not listed; needless if every score is."""
+        """Count a sample of all scores, unless every score is listed."""
         dtype, n_rows = self.plan.shape.dtype, block.shape[0]
         if self.plan.floor <= key_range(dtype)[0]:
             return
-        n_taken, step = sampled(n_rows, self.plan.shape.n_classes)
+        n_taken, step = _sample_size(n_rows, self.plan.shape.n_classes)
         some = block[(2 * np.arange(n_taken) + 1) * n_rows // (2 * n_taken), ::step]
         keys = encode(np.ascontiguousarray(some, dtype)).reshape(-1)
         taken = np.zeros(N_BINS, np.int64)
@@ -225,14 +208,14 @@ class _BandScan:
         shape = self.plan.shape
         if shape.n_ranked:
             self._hold_ranked(top.scores[:, : shape.n_ranked])
-        if self.soft is not None:
+        if self.soft is not None and self.weights is not None:
             row, rank = np.nonzero(top.classes[:, : shape.n_ranks] >= 0)
-            self.weight_at_rank.add(self.soft[row, top.classes[row, rank]], rank)
+            self.weights[1].add(self.soft[row, top.classes[row, rank]], rank)
         elif self.hard is not None and shape.n_ranks:
             self.ranks[:] = top.ranks_of(self.hard, shape.n_ranks)
 
     def _take(self, candidates: Candidates) -> None:
-        """Split the candidates of a stretch of rows by the intervals, and hold their keys or the events inside."""
+        """Hold the candidates of a stretch of rows, or the events inside the intervals."""
         zones = self.plan.zones
         mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
         labels = None if self.hard is None else self.hard[mine]
@@ -246,18 +229,16 @@ class _BandScan:
         above, label_zones, split, n_events = split_candidates(candidates, zones, self.histogram, labels)
         self.above_parts.append(above)
         self.zone_parts.append(label_zones)
-        if self.soft is not None:
-            # Each listed weight counts from the first interval below its score. Interval j lies below a key that is in the gap
-            # above it or higher.
+        if self.soft is not None and self.weights is not None:
+            # A weight counts from the first interval below its score: interval j is below all keys from the gap above it on.
             weights = self.soft[candidates.rows(), candidates.classes]
             gaps = zones.floors[0::2][zones.first_zone :]
             n_below = np.searchsorted(gaps[::-1], candidates.keys, side="right")
             inner = n_below > 0
-            self.weight_above.add(weights[inner], zones.n_intervals - n_below[inner])
+            self.weights[0].add(weights[inner], zones.n_intervals - n_below[inner])
         self._hold(split, n_events, candidates.first_row)
 
     def _hold_candidates(self, candidates: Candidates, labels: Ints | None) -> None:
-        """Keep candidates as held rows."""
         lengths = np.diff(candidates.offsets).astype(np.int32)
         indices = np.full(lengths.size, -1, np.int32)
         if labels is not None:
@@ -273,8 +254,8 @@ class _BandScan:
         plan = self.plan
         self.held.append(split.held(n_events, self.band, first_row, self.strata, self.soft))
         n_held = sum(part.keys.size for part in self.held)
-        ties = n_held > _MANY * plan.shape.max_events and _are_ties(self.held[-1].keys)
-        if not self.counting and n_held <= plan.shape.max_events and not ties:
+        are_ties = n_held > _MANY * plan.shape.max_events and _are_ties(self.held[-1].keys)
+        if not self.counting and n_held <= plan.shape.max_events and not are_ties:
             return
         self.counting = True
         counted = EventTally.merge([part.counted(plan.zones.floors, plan.shape.n_together) for part in self.held])
@@ -293,7 +274,7 @@ class _BandScan:
         if counted.n_stored <= most:
             return
         crowd = counted.stored_by_interval(zones.floors)
-        # One key has as many entries as there are set sizes and strata: always held.
+        # A single key is always held: it has one entry per set size and stratum.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
         excess = int(crowd.sum()) - most
@@ -306,12 +287,13 @@ class _BandScan:
 
     def _finish(self, n_rows: int, reader: TileReader) -> ScanTally:
         zones, shape = self.plan.zones, self.plan.shape
+        weight_above, weight_at_rank = self.weights or (ExactSums.zeros(0), ExactSums.zeros(0))
         above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
         label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
         cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
         strata = self.strata[: len(above)]  # none if rows are held: their sets are not known yet
         sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
-        n_taken, step = sampled(n_rows, shape.n_classes)
+        n_taken, step = _sample_size(n_rows, shape.n_classes)
         in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
         return ScanTally(
             n_rows=n_rows,
@@ -326,8 +308,8 @@ class _BandScan:
             strata=sums,
             strata_ranks=StrataRanks.of(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
             hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
-            weight_above=self.weight_above.running(),
-            weight_at_rank=self.weight_at_rank.settled(),
+            weight_above=weight_above.running(),
+            weight_at_rank=weight_at_rank.settled(),
             max_held=shape.max_held if self.plan.with_rows else 0,
             rows=tuple(self.rows),
             floors=zones.floors,
@@ -340,7 +322,7 @@ class _BandScan:
             sample=BinCounts.of(self.sample),
             n_sampled=n_taken * -(-shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
-            distance=self.distance,
+            distance=DistanceTally.merge([DistanceTally.empty(), *self.distances]),
             looked=self.look.counts(),
             n_bands=1,
             band_sums=in_band,
@@ -348,30 +330,28 @@ class _BandScan:
         ).settled()
 
 
-class _Space:
-    """The buffers of a scan of whole rows."""
-
-    def __init__(self, plan: ScanPlan, n_ranked: int) -> None:
-        self.listing = Listing.small(plan.shape.n_classes, lanes_for(n_ranked, plan.shape.n_classes), plan.shape.dtype)
-        self.events = Split(self.listing.keys.size + EVENT_SPACE, narrow_dtype(plan.shape.dtype))
+def _sample_size(n_rows: int, n_classes: int) -> tuple[int, int]:
+    """Return the rows of a band's sample, about one score in a hundred, and the step between their classes."""
+    n_scores = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
+    n_taken = min(n_rows, -(-n_scores // n_classes))
+    return n_taken, max(1, n_taken * n_classes // n_scores)
 
 
 def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
-    """Return the scores of a band above each interval, in units of ``2**band_unit``, scaled to the rows of the largest band.
+    """Return the scores of a band above each interval, scaled to the rows of the largest band.
 
-    They show how much bands differ. The unit is such that a million squares fit an integer.
+    With the unit, ``2**band_unit``, the sum of a million squares fits an integer.
     """
     return np.asarray(above.sum(0, dtype=np.int64) * shape.band_rows // above.shape[0] >> shape.band_unit)
 
 
 def _are_ties(keys: Array) -> bool:
-    """Whether events are mostly ties, from a look at some of them."""
-    some = keys[:: max(1, keys.size // _LOOKED_AT)][:_LOOKED_AT]
+    some = keys[:: max(1, keys.size // _EXAMINED)][:_EXAMINED]
     return np.unique(some).size * _TIED < some.size
 
 
 def _sparse_cells(above: NDArray[np.int32], label_zones: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Return (interval, cell, count) of the cells of rows, given the scores of each above each interval and its label's zone."""
+    """Return (interval, cell, count) of the cells of rows, given their scores above intervals and the zones of their labels."""
     n_intervals, width = above.shape[1], 2 * int(above.max(initial=0)) + 2
     if n_intervals * width > 4 * above.size:
         intervals = np.arange(n_intervals)

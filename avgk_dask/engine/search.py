@@ -1,16 +1,13 @@
 """The search for thresholds: a pilot, one scan, and another scan only of brackets that failed.
 
-``ThresholdSearch`` asks for passes until every budget is settled. The pilot guesses a bracket of keys for each threshold. The scan
-counts everything and holds the scores inside the brackets, either whole rows or events, in one pass or in waves with ever
-narrower brackets. Its counts then prove for each budget in which bracket the threshold lies (``_locate``), and the outcome is
-read off the events (``select_from_events``) or the held rows. A bracket that failed is scanned again with a narrower one. At
-last, the bands in which a cut through counted ties falls are read again.
+The pilot estimates a bracket of keys for each threshold. The scan counts everything and holds the scores inside the brackets,
+either whole rows or events, in one pass or in waves with ever narrower brackets. The counts of its bins, added up over bands,
+prove for each budget in which bin its (B + 1)-th largest score lies (``_locate``). If the scores of that bin were held, the
+selection follows from them. If not, the bin is a bracket that must hold, and the store is scanned once more for these budgets
+only. Finally, the bands in which a cut through counted ties falls are read again.
 
-The bins of a scan add up over bands. For each budget they show in which bin its (B + 1)-th largest score lies, and
-whether the scores of that bin were retained. If not, the bin is a bracket that must hold, and the store is scanned
-once more for those budgets only. Each scan also samples about one score in a hundred of every band below the lowest
-bracket: that sample does not share the pilot's blind spots. Brackets shrink at least 64-fold per scan and end at
-single keys, which always suffice.
+Each scan also samples about one score in a hundred of every band below the lowest bracket: that sample does not share the
+pilot's blind spots. Brackets shrink at least 64-fold per scan and end at single keys, which always suffice.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from ..bands.passes import Pass
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
 from ..kernels.zones import N_BINS, ZoneTable
+from . import waves
 from .events import EventTally, HeldEvents, IntervalEvents
 from .pilot import PilotSample, Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
 from .plan import ScanPlan, ScanShape, Script, adopted_shape, fitting_script, grown_plan
@@ -35,28 +33,18 @@ from .scan import scan_band
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
 from .ties import CutPlan, Selection, TieCuts, WantedTies, changed_cells, cut_band, extreme_weights
-from .waves import (
-    base_cells,
-    can_fold,
-    certain_bracket,
-    expected_held,
-    first_wave,
-    fold,
-    narrow,
-    next_wave,
-    spread_bands,
-)
 
-#: Scans no search can need: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
+#: More scans than any search needs: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
-#: Events a band may hold in a second scan, whose brackets are narrow: they may all lie in one band, as in sorted data.
+#: Events that a band may hold in a second scan, whose brackets are narrow: in sorted data, one band may have all of them.
 RESCAN_EVENTS = 1 << 19
+_ZERO = Fraction(0)
 _CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The tally of a scan, with the tables that all budgets need."""
+    """The tally of a scan, with tables that all budgets need."""
 
     tally: ScanTally
     plan: ScanPlan
@@ -68,22 +56,22 @@ class Evidence:
         return self.tally.histogram.table()
 
     def events(self, j: int) -> IntervalEvents:
-        """Return the events of interval j; those of the last interval are kept, for budgets that share it."""
+        """Return the events of interval j; those of one interval are cached, for budgets that share it."""
         if j not in self._events:
-            interval = self.plan.zones.interval(j)
-            mine = self.tally.events.between(*interval).in_order()
+            tally, interval = self.tally, self.plan.zones.interval(j)
+            single = tally.events.between(*interval).in_order()
             self._events.clear()
-            self._events[j] = IntervalEvents.of(mine, self.tally.counted, interval, self.tally.n_together)
+            self._events[j] = IntervalEvents(single, tally.counted.between(*interval), tally.n_together)
         return self._events[j]
 
     @cached_property
     def by_zone(self) -> Ints:
-        """How many scores are listed down to the end of each zone."""
+        """The number of listed scores down to the end of each zone."""
         return np.cumsum(self.table.sum(1))
 
 
 def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[int, int, int]:
-    """Return the bracket of the bin that holds the score of this rank from a zone's top, and the count above it in the zone."""
+    """Return the bounds of the bin with the score at a rank from a zone's top, and the count above it in the zone."""
     bins, plan = evidence.table[zone], evidence.plan
     from_top = np.cumsum(bins[::-1])
     index = int(np.searchsorted(from_top, rank))
@@ -96,7 +84,7 @@ def narrowest_bin(evidence: Evidence, zone: int, rank: int, top: int) -> tuple[i
 
 @dataclass(frozen=True)
 class ThresholdInterval:
-    """A budget whose threshold is the score of a rank in interval j, between two keys, with the scores above the interval."""
+    """A budget whose threshold is at a rank in interval j, between two keys, with ``n_before`` scores above the interval."""
 
     j: int
     budget: int
@@ -121,7 +109,7 @@ def expected_weight(evidence: Evidence, at: ThresholdInterval) -> Fraction:
 
 
 def select_from_events(evidence: Evidence, at: ThresholdInterval) -> Selection:
-    """Read a budget's outcome off the events of the interval that provably holds its threshold."""
+    """Return a budget's selection from the events of the interval that provably holds its threshold."""
     tally, budget, events = evidence.tally, at.budget, evidence.events(at.j)
     key = events.key_at_rank(at.rank, *at.near)
     gains = events.take(key, budget - at.n_before, evidence.plan.shape.n_classes)
@@ -133,17 +121,10 @@ def select_from_events(evidence: Evidence, at: ThresholdInterval) -> Selection:
     extremes = None
     if not soft or gains.tie_weights is not None or n_kept in (0, n_ties) or not tie_weight:
         extremes = extreme_weights(n_ties, n_kept, tie_weight, gains.tie_weights if soft else None)
-    cells = changed_cells(base_cells(tally, at.j), gains.changes)
+    cells = changed_cells(waves.base_cells(tally, at.j), gains.changes)
     strata = StrataSums.merge([tally.strata.columns([at.j]), gains.strata])
     counts = n_above, n_ties, n_kept, cells
     return Selection(budget, key, *counts, weight, gains.cut, above, tie_weight, extremes, strata)
-
-
-def select_nan(tally: ScanTally, budget: int) -> Selection:
-    """Return the outcome if no score is a number."""
-    cells, none = np.array([tally.n_rows, 0], np.int64), Fraction(0)
-    counts = 0, tally.n_nan, 0, cells
-    return Selection(budget, NAN_KEY, *counts, none, None, none, none, (none, none), StrataSums.empty())
 
 
 @dataclass(frozen=True)
@@ -154,26 +135,26 @@ class ThresholdSearch:
     budgets: tuple[int, ...]
     #: The pilot, until it has been read.
     pilot: Pass | None
-    #: The plan of the next scan; None before the pilot, and once every budget is settled.
+    #: The plan of the next scan; None before the pilot, and after every budget is settled.
     plan: ScanPlan | None = None
-    #: Whether to read again the bands in which a cut through counted ties falls.
+    #: Whether to read the bands with cuts through counted ties again.
     cuts_ties: bool = True
     found: dict[int, Selection] = field(default_factory=dict)
-    #: Start rank of each budget's density window, if these are needed, and the label weight of the scores above it.
+    #: Start rank of each budget's density window, if needed, and the label weight of the scores above it.
     windows: tuple[int, ...] = ()
     window_weights: dict[int, Fraction] = field(default_factory=dict)
     n_scans: int = 0
-    #: Positions of the budgets that are still to be settled; windows come after the budgets.
+    #: Positions of the unsettled budgets; windows come after the budgets.
     open: tuple[int, ...] = ()
     first_tally: ScanTally | None = None
-    #: Whether the first tally keeps its rows, and down to which key it does.
+    #: Whether the first tally keeps its rows, and the lowest key that it keeps.
     keeps_rows: bool = False
     kept_floor: int | None = None
     #: In a scan in waves: the number of bands read, their tally, and the zones and counts of each wave.
     n_seen: int = 0
     so_far: ScanTally | None = None
     waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
-    #: The waves of an earlier run of the first scan, which come before any others, and how many of them have been read.
+    #: The waves of an earlier run of the first scan, which come first, and the number of them that have been read.
     script: Script = ()
     n_scripted: int = 0
 
@@ -189,7 +170,7 @@ class ThresholdSearch:
         keeps_rows: bool = False,
         script: Script = (),
     ) -> ThresholdSearch:
-        """Begin as an earlier run did, or with the pilot if there is one, else with a scan that keeps everything."""
+        """Begin like an earlier run, or with the pilot if there is one, or else with a scan that holds everything."""
         search = cls(
             shape,
             tuple(budgets),
@@ -218,17 +199,17 @@ class ThresholdSearch:
         return plan_from_pilot(shape, sample, self._spans())
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; None once every budget is settled, and its ties are cut."""
+        """Return the next pass, or None if every budget is settled, with its ties."""
         if self.pilot is not None:
             return self.pilot
         if self.plan is not None:
-            name, n_next = "rescan" if self.n_scans else "scan", self._wave()
+            name, n_next = "rescan" if self.n_scans else "scan", self._wave_size()
             scan = Pass(name, scan_band, self.plan, ScanTally, state_bytes=self.plan.shape.state_bytes)
             if n_next == self.shape.n_bands:
                 return scan
             last = self.n_seen + n_next
             scripted = [band for wave in self.script for band in wave.bands.tolist()]
-            bands = spread_bands(self.shape.n_bands, self.n_seen, last, scripted)
+            bands = waves.spread_bands(self.shape.n_bands, self.n_seen, last, scripted)
             return replace(scan, bands=bands, is_wave=True, completes=last == self.shape.n_bands)
         cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
@@ -238,63 +219,58 @@ class ThresholdSearch:
         if isinstance(state, PilotSample):
             return replace(self, pilot=None, plan=self._first_plan(state))
         if isinstance(state, TieCuts):
-            return replace(self, found=self.found | self._with_ties(state))
-        return self._after_wave(state)
-
-    def _with_ties(self, state: TieCuts) -> dict[int, Selection]:
-        """Return the outcomes that were waiting for ties; refuse scores that have changed since the scan."""
-        try:
             budgets = {cut.budget for cut in state.cuts}
-            return {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
-        except AssertionError:
-            raise ScoresError(_CHANGED) from None
+            try:
+                cut = {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
+            except AssertionError:
+                raise ScoresError(_CHANGED) from None
+            return replace(self, found=self.found | cut)
+        return self._end_wave(state)
 
-    def _wave(self) -> int:
-        """Return how many bands the next wave of a scan reads."""
+    def _wave_size(self) -> int:
+        """Return the number of bands of the next wave."""
         assert self.plan is not None
         if self.n_scripted < len(self.script):
             return int(self.script[self.n_scripted].bands.size)
         if self.so_far is None:
-            return first_wave(self.shape, self.plan.expected_events)
-        return next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
+            return waves.first_wave(self.shape, self.plan.expected_events)
+        return waves.next_wave(self.shape, self.n_seen, int(self.so_far.stored_events().sum()))
 
-    def _after_wave(self, tally: ScanTally) -> ThresholdSearch:
-        """Merge a wave and go on with narrower brackets; settle the budgets after the last wave."""
+    def _end_wave(self, tally: ScanTally) -> ThresholdSearch:
         assert self.plan is not None
-        n_seen = self.n_seen + self._wave()
+        n_seen = self.n_seen + self._wave_size()
         waves = (*self.waves, (self.plan.zones, tally.histogram))
         merged = tally if self.so_far is None else ScanTally.merge([self.so_far, tally])
         after = replace(self, n_seen=n_seen, waves=waves)
         if n_seen == self.shape.n_bands:
-            return after._after_scan(merged)
-        return after._as_scripted(merged, self.plan) or after._narrowed(merged, self.plan)
+            return after._end_scan(merged)
+        return after._follow_script(merged, self.plan) or after._narrow(merged, self.plan)
 
-    def _as_scripted(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
-        """Go on with the next wave of the script; None if there is none, or if its brackets do not fit the counts."""
+    def _follow_script(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch | None:
+        """Continue with the next wave of the script; return None without one, or if its brackets do not fit the counts."""
         n_scripted = self.n_scripted + 1
         if n_scripted >= len(self.script):
             return None
         following = self.script[n_scripted].plan
-        if plan.with_rows != following.with_rows or not can_fold(merged, plan.zones, following.zones):
+        if plan.with_rows != following.with_rows or not waves.can_fold(merged, plan.zones, following.zones):
             return None
         same = np.array_equal(plan.zones.floors, following.zones.floors)
-        so_far = merged if same else fold(merged, plan.zones, following.zones)
+        so_far = merged if same else waves.fold(merged, plan.zones, following.zones)
         return replace(self, so_far=so_far, plan=following, n_scripted=n_scripted)
 
-    def _narrowed(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
-        """Go on with the narrower brackets that the counts allow.
+    def _narrow(self, merged: ScanTally, plan: ScanPlan) -> ThresholdSearch:
+        """Continue with the narrower brackets that the counts allow.
 
-        Brackets stay wide after a script while all they will hold fits, to serve a store that grows again, and other budgets.
-        Held rows need no narrower ones.
+        After a script, brackets stay wide while their events fit, for a store that grows again and for other budgets.
         """
         after, plan = replace(self, n_scripted=len(self.script)), grown_plan(plan, self.shape)
-        if plan.with_rows or (self.script and expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
+        if plan.with_rows or (self.script and waves.expected_held(plan.shape, self.n_seen, merged.n_stored) <= 1):
             return replace(after, so_far=merged, plan=plan)
-        so_far, plan = narrow(merged, plan, self._spans(merged.n_nan), self.n_seen)
+        so_far, plan = waves.narrow(merged, plan, self._spans(merged.n_nan), self.n_seen)
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
-        """Return the ranks whose scores each open budget needs: that of its threshold, and where its window begins."""
+        """Return the ranks of each open budget: those of its threshold and of the start of its window."""
         spans: dict[int, list[int]] = {}
         for i in self.open:
             rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)
@@ -302,10 +278,10 @@ class ThresholdSearch:
                 spans.setdefault(i % len(self.budgets), []).append(rank)
         return [(min(ranks), max(ranks)) for ranks in spans.values()]
 
-    def _after_scan(self, tally: ScanTally) -> ThresholdSearch:
-        """Settle the budgets that a scan proves, and plan the next one for the others."""
+    def _end_scan(self, tally: ScanTally) -> ThresholdSearch:
+        """Settle the budgets that a scan proves, and plan another one for the rest."""
         assert self.plan is not None
-        settled, again = self._settled(Evidence(tally, self.plan))
+        settled, again = self._settle_budgets(Evidence(tally, self.plan))
         n = len(self.budgets)
         if self.n_scans > MOST_SCANS:
             raise ScoresError(_CHANGED)
@@ -328,20 +304,25 @@ class ThresholdSearch:
             n_scripted=0,
         )
 
-    def _settled(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
-        """Return the outcomes of budgets and the weights of windows that a scan proves, and brackets for the others."""
+    def _settle_budgets(self, evidence: Evidence) -> tuple[dict[int, Selection | Fraction], dict[int, tuple[int, int]]]:
+        """Return the selections of budgets and the weights of windows that a scan proves, and brackets for the rest."""
         settled: dict[int, Selection | Fraction] = {}
         again: dict[int, tuple[int, int]] = {}
         rows: dict[int, ThresholdBracket] = {}
         n, tally = len(self.budgets), evidence.tally
         for i in sorted(self.open, key=lambda i: (i % n, i)):  # a window after its budget: they share events
-            outcome = self._settle(evidence, (*self.budgets, *self.windows)[i], i >= n)
-            if isinstance(outcome, ThresholdBracket):
-                rows[i] = outcome
-            elif isinstance(outcome, tuple):
-                again[i] = outcome
+            budget, is_window = (*self.budgets, *self.windows)[i], i >= n
+            place = self._locate(evidence, budget)
+            if place is None:  # no score is a number
+                settled[i] = _ZERO if is_window else _select_nothing(tally, budget)
+            elif isinstance(place, ThresholdBracket):
+                rows[i] = place
+            elif isinstance(place, tuple):
+                again[i] = place
+            elif is_window:
+                settled[i] = expected_weight(evidence, place)
             else:
-                settled[i] = outcome
+                settled[i] = self._with_nan(select_from_events(evidence, place), tally)
         if rows:
             budgets, windows = [i for i in rows if i < n], [i for i in rows if i >= n]
             selections, weights = select_from_rows(tally.rows, [rows[i] for i in budgets], [rows[i] for i in windows])
@@ -350,7 +331,7 @@ class ThresholdSearch:
         return settled, again
 
     def _next_plan(self, brackets: list[tuple[int, int]]) -> ScanPlan:
-        """Plan another scan: the first one has ranked all labels, and with fewer budgets there is space for finer bins."""
+        """Plan another scan, without ranks of labels, which the first one has counted, and with finer bins."""
         max_events = max(self.shape.max_events, min(RESCAN_EVENTS, 16 * self.shape.max_events))
         n_ranks = self.shape.n_ranks if self.shape.strata == "ranks" else 0
         shape = replace(self.shape, n_ranks=n_ranks, n_ranked=0, with_distance=False)
@@ -358,47 +339,24 @@ class ThresholdSearch:
         return plan_scan(rest, brackets, *key_range(rest.dtype))
 
     def _with_nan(self, s: Selection, tally: ScanTally) -> Selection:
-        """Return the outcome with a NaN as its threshold if the budget covers all numbers, else unchanged."""
+        """Return the selection with NaN as its threshold if the budget exceeds all numbers, or else unchanged."""
         n_real = self.shape.n_scores - tally.n_nan
         if not tally.n_nan or s.budget < n_real:
             return s
-        none = Fraction(0)
         return replace(
-            s,
-            key=NAN_KEY,
-            n_above=n_real,
-            n_ties=tally.n_nan,
-            n_kept=0,
-            cut=None,
-            weight_above=s.weight,
-            tie_weight=none,
-            extremes=(none, none),
-        )
+            s, key=NAN_KEY, n_above=n_real, n_ties=tally.n_nan, n_kept=0, cut=None,
+            weight_above=s.weight, tie_weight=_ZERO, extremes=(_ZERO, _ZERO),
+        )  # fmt: skip
 
-    def _settle(
-        self, evidence: Evidence, budget: int, is_window: bool
-    ) -> Selection | Fraction | ThresholdBracket | tuple[int, int]:
-        """Return the outcome for a budget, or for a window the label weight of its highest scores.
+    def _locate(self, evidence: Evidence, budget: int) -> ThresholdInterval | ThresholdBracket | tuple[int, int] | None:
+        """Return the place of a budget's threshold among events or held rows, or else a bracket that must be scanned.
 
-        From held rows both follow later, from where the threshold is ``ThresholdBracket``. If the scan does not prove where it is,
-        return the bracket that must be scanned.
+        None if no score is a number.
         """
-        rank = min(budget + 1, self.shape.n_scores - evidence.tally.n_nan)
+        tally, plan, by_zone = evidence.tally, evidence.plan, evidence.by_zone
+        rank = min(budget + 1, self.shape.n_scores - tally.n_nan)
         if rank == 0:
-            return Fraction(0) if is_window else select_nan(evidence.tally, budget)
-        place = self._locate(evidence, budget, rank)
-        if not isinstance(place, ThresholdInterval):
-            return place
-        if is_window:
-            return expected_weight(evidence, place)
-        return self._with_nan(select_from_events(evidence, place), evidence.tally)
-
-    def _locate(
-        self, evidence: Evidence, budget: int, rank: int
-    ) -> ThresholdInterval | ThresholdBracket | tuple[int, int]:
-        """Return which events hold the score of a rank, or which keys of held rows, or a bracket that must be scanned."""
-        tally, plan = evidence.tally, evidence.plan
-        by_zone = evidence.by_zone
+            return None
         zone = int(np.searchsorted(by_zone, rank))
         if zone == by_zone.size:
             if self.n_scans >= 1:
@@ -410,11 +368,18 @@ class ThresholdSearch:
             return ThresholdBracket(budget, low, high, n_before + n_higher, rank - n_before - n_higher)
         if not plan.with_rows and zone % 2 and not tally.dropped[zone // 2]:
             return ThresholdInterval(zone // 2, budget, n_before, rank - n_before, (low, high))
-        return certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
+        return waves.certain_bracket(self.waves, rank, key_range(self.shape.dtype)[1])
+
+
+def _select_nothing(tally: ScanTally, budget: int) -> Selection:
+    """Return the selection of empty sets."""
+    cells = np.array([tally.n_rows, 0], np.int64)
+    counts = 0, tally.n_nan, 0, cells
+    return Selection(budget, NAN_KEY, *counts, _ZERO, None, _ZERO, _ZERO, (_ZERO, _ZERO), StrataSums.empty())
 
 
 def cut_pass(shape: ScanShape, selections: Mapping[int, Selection]) -> Pass:
-    """Return the pass over the bands in which cuts fall; it finds where the kept ties end, by the budget's position."""
+    """Return the pass over the bands with cuts; it finds the last kept tie of each selection."""
     wanted = tuple(WantedTies(s.cut.bands, i, s.key, s.cut.n_ties) for i, s in selections.items() if s.cut is not None)
     plan = CutPlan(wanted, shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata)
     bands = {band for ties in wanted for band in ties.bands if not shape.n_bands or band < shape.n_bands}

@@ -1,11 +1,7 @@
 """Strata: rows that are counted together, such as those of a class or a cluster, or whose labels have the same rank.
 
-``distinct`` and ``add_up`` find equal rows in columns of integers and add up their amounts; ``StrataSums`` and ``StrataRanks`` are
-sums of set sizes, label hits and label ranks by stratum.
-
-For each stratum the scan adds up, above every bracket, the sizes of its rows' sets and their labels inside. Events
-carry the stratum of their row, so that the sums at the threshold follow as set sizes do. Error bars (by rank),
-clusters and breakdowns (by group) use it.
+For each stratum the scan adds up, above every bracket, the sizes of its rows' sets and their labels inside. Events carry the
+stratum of their row, so that the sums at the threshold follow. Error bars use strata by rank, clusters and breakdowns by group.
 """
 
 from __future__ import annotations
@@ -20,17 +16,14 @@ from ..arrays import Array, Ints
 from ..kernels.dispatch import add_strata
 from ..records import JOINED, State
 
-#: Up to this number, all strata have an entry; of more, only those that occur.
+#: Up to this number, all strata have an entry; beyond, only those that occur.
 _FEW = 1 << 12
 
 Column = Annotated[Ints, JOINED]
 
 
 def distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
-    """Return the distinct rows of the columns in order, and for each row the number of its group.
-
-    Rows are packed into one integer if that fits. Ties have few distinct rows, which are then counted rather than sorted.
-    """
+    """Return the distinct rows of the columns in order, and for each row the number of its group."""
     n = columns[0].size
     if n == 0:
         return columns, np.zeros(0, np.int64)
@@ -38,43 +31,35 @@ def distinct(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
     spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
     n_codes = math.prod(spans)
     if n_codes >= 1 << 62:
-        return _distinct_by_sorting(columns)
-    code = np.zeros(n, np.int64)
+        order = np.lexsort(columns[::-1])
+        is_new = np.arange(n) == 0
+        for column in columns:
+            is_new[1:] |= column[order][1:] != column[order][:-1]
+        numbers = np.empty(n, np.int64)
+        numbers[order] = np.cumsum(is_new) - 1
+        return tuple(column[order][is_new] for column in columns), numbers
+    code = np.zeros(n, np.int64)  # a row as one integer
     for column, low, span in zip(columns, lows, spans, strict=True):
         code = code * span + (column - low)
-    if n_codes <= 4 * n:
+    if n_codes <= 4 * n:  # counting is faster than sorting
         present = np.bincount(code, minlength=n_codes) > 0
-        values, which = np.flatnonzero(present), (np.cumsum(present) - 1)[code]
+        values, numbers = np.flatnonzero(present), (np.cumsum(present) - 1)[code]
     else:
-        values, which = np.unique(code, return_inverse=True)
+        values, numbers = np.unique(code, return_inverse=True)
     groups: list[Ints] = []
     for low, span in zip(lows[::-1], spans[::-1], strict=True):
         groups.insert(0, values % span + low)
         values = values // span
-    return tuple(groups), which
-
-
-def _distinct_by_sorting(columns: tuple[Ints, ...]) -> tuple[tuple[Ints, ...], Ints]:
-    """Do the same for rows that no integer can hold."""
-    n = columns[0].size
-    order = np.lexsort(columns[::-1])
-    new = np.zeros(n, bool)
-    new[:1] = True
-    for column in columns:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    which = np.empty(n, np.int64)
-    which[order] = np.cumsum(new) - 1
-    return tuple(column[order][new] for column in columns), which
+    return tuple(groups), numbers
 
 
 def add_up(columns: tuple[Ints, ...], amounts: Array) -> tuple[tuple[Ints, ...], Ints]:
     """Return the distinct rows of the columns and the sum of the amounts of each."""
-    groups, which = distinct(columns)
+    groups, numbers = distinct(columns)
     if amounts.dtype == np.int8:  # single events: all ones
-        return groups, np.bincount(which, minlength=groups[0].size)
+        return groups, np.bincount(numbers, minlength=groups[0].size)
     sums = np.zeros(groups[0].size, np.int64)
-    np.add.at(sums, which, amounts)
+    np.add.at(sums, numbers, amounts)
     return groups, sums
 
 
@@ -103,7 +88,7 @@ class StrataSums(State):
 
     @classmethod
     def added(cls, strata: Array, hits: Array, counts: Array | None = None) -> StrataSums:
-        """Return the gains by scores that enter the sets, given the stratum, labels and, if not 1, scores of each entry."""
+        """Return the gains by entries of a stratum, with labels and, if not one each, numbers of scores."""
         names, mine = local_strata(strata)
         # Sums of integers are exact as floats up to 2**53.
         sums = (np.bincount(mine, of, names.size).astype(np.int64)[:, None] for of in (counts, hits))
@@ -113,21 +98,21 @@ class StrataSums(State):
         """Return the sums with equal strata added up."""
         if (np.diff(self.strata) > 0).all():
             return self
-        names, which = np.unique(self.strata, return_inverse=True)
+        names, numbers = np.unique(self.strata, return_inverse=True)
         sizes = np.zeros((names.size, self.sizes.shape[1]), np.int64)
         hits = np.zeros_like(sizes)
-        np.add.at(sizes, which, self.sizes)
-        np.add.at(hits, which, self.hits)
+        np.add.at(sizes, numbers, self.sizes)
+        np.add.at(hits, numbers, self.hits)
         return type(self)(names, sizes, hits)
 
-    def columns(self, which: Ints | list[int]) -> StrataSums:
+    def columns(self, numbers: Ints | list[int]) -> StrataSums:
         """Return some of the columns."""
-        return StrataSums(self.strata, self.sizes[:, which], self.hits[:, which])
+        return StrataSums(self.strata, self.sizes[:, numbers], self.hits[:, numbers])
 
 
 @dataclass(frozen=True)
 class StrataRanks(State):
-    """The number of rows of each stratum whose label has each rank: 0 for no label, the last one for all beyond."""
+    """The number of rows by stratum and rank of the label: 0 without a label, the last rank for all beyond."""
 
     strata: Column
     ranks: Column
@@ -153,7 +138,7 @@ class StrataRanks(State):
 
 
 def local_strata(strata: Array) -> tuple[Ints, Array]:
-    """Return the strata that occur, or all up to the highest if that is low, and the number of each row's among them."""
+    """Return the strata that occur, or all up to the highest if that is low, and the index of each row's stratum."""
     highest = int(strata.max(initial=0))
     if highest < _FEW:
         return np.arange(highest + 1), strata

@@ -1,8 +1,4 @@
-"""The tally of a scan: everything that one read of some bands contributes to every budget's result.
-
-``ScanTally`` merges over bands. Its parts are tables of counts (``BinCounts``), the exact distance of probabilities from soft
-labels (``DistanceTally``), and a look at some rows that shows whether the scores are probabilities (``RowLook``).
-"""
+"""The tally of a scan: the counts and events of some bands, from which every budget's result follows."""
 
 from __future__ import annotations
 
@@ -25,17 +21,17 @@ from .ranked import RankedTally
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums, add_up
 
-#: By rounding, the sum of a row of probabilities may be this far from 1, and a score this far beyond 0 and 1.
+#: By rounding, the sum of a row of probabilities may be this far from 1, and a score this far outside [0, 1].
 _SUM, _VALUE = 1e-2, 1e-3
-#: Scores that are looked at together.
+#: Scores examined at a time.
 _STRIP = 1 << 18
-#: An interval of at most this many different keys can hold any number of events, counted together.
+#: An interval with at most this many different keys is never dropped: a key has one entry per group and set size.
 _FEW_KEYS = 4
 
 
 @dataclass(frozen=True)
 class BinCounts(State):
-    """A table of counts, most of which are 0: the flat indices of the others, ascending, and their counts."""
+    """A sparse table of counts: the flat indices of nonzero counts, ascending, and these counts."""
 
     shape: Annotated[tuple[int, ...], OWN]
     cells: Annotated[Array, OWN]
@@ -43,7 +39,7 @@ class BinCounts(State):
 
     @classmethod
     def of(cls, table: Array) -> Self:
-        """Return the counts of a table."""
+        """Return a table as sparse counts."""
         flat = table.reshape(-1)
         cells = np.flatnonzero(flat)
         counts = flat[cells]
@@ -73,18 +69,16 @@ class BinCounts(State):
 
 @dataclass(frozen=True)
 class DistanceTally(State):
-    """The sum of |label - score|, as the sums of the higher and of the lower of both: each |label - score| would be rounded.
+    """The sum of |label - score|, as exact sums of the higher and of the lower of both."""
 
-    ``n_outside`` counts scores outside [0, 1], for which it is not defined.
-    """
-
+    #: Scores outside [0, 1], for which it is not defined.
     n_outside: Count
     higher: ExactSums
     lower: ExactSums
 
     @classmethod
     def empty(cls) -> DistanceTally:
-        """Return the tally of nothing."""
+        """Return the empty tally."""
         return cls(0, ExactSums.zeros(1), ExactSums.zeros(1))
 
     @classmethod
@@ -98,18 +92,16 @@ class DistanceTally(State):
         return cls(0, ExactSums.of(higher), ExactSums.of(lower))
 
     def mean(self, n_samples: int) -> Fraction | None:
-        """Return the sum over classes of |label - score|, averaged over samples; None if scores lie outside [0, 1]."""
-        if self.n_outside:
-            return None
-        return (self.higher[0] - self.lower[0]) / n_samples
+        """Return the mean over samples of the sum over classes, or None if scores are outside [0, 1]."""
+        return None if self.n_outside else (self.higher[0] - self.lower[0]) / n_samples
 
 
 @dataclass(frozen=True)
 class LookedRows(State):
-    """Counts of rows that were looked at, and of those whose scores are not probabilities."""
+    """Counts of examined rows, and of those whose scores are not probabilities."""
 
     n_looked: Count
-    #: Rows whose sum is not 1; with a score below 0 or above 1; with -inf, or 0, in more than half of the classes.
+    #: Rows that do not sum to 1; with a score below 0 or above 1; with -inf, or 0, in more than half of the classes.
     n_unnormalised: Count
     n_outside: Count
     n_infinite: Count
@@ -122,7 +114,7 @@ class LookedRows(State):
 
 
 class RowLook:
-    """Looks at some rows of a band, slab by slab."""
+    """Examines some rows of a band, slab by slab, to see whether they are probabilities."""
 
     def __init__(self, rows: Array, dtype: Dtype) -> None:
         self.rows, self.n_classes = rows, 0
@@ -133,63 +125,63 @@ class RowLook:
         self.n_infinite, self.n_zero = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
 
     def take(self, slab: Array) -> None:
-        """Look at the next classes, of a few rows at a time: a copy of all could take more than the slab."""
+        """Examine the next classes, a few rows at a time: a copy of all could take more memory than the slab."""
         self.n_classes += slab.shape[1]
         step = max(1, _STRIP // slab.shape[1])
         for first in range(0, self.rows.size, step):
             self._take(slice(first, first + step), slab[self.rows[first : first + step]].astype(np.float64))
 
-    def _take(self, which: slice, values: Floats) -> None:
+    def _take(self, rows: slice, values: Floats) -> None:
         low = values.min(1)
         with np.errstate(invalid="ignore", over="ignore"):
-            self.sums[which] += values.sum(1)
-        np.minimum(self.low[which], low, out=self.low[which])
-        np.maximum(self.high[which], values.max(1), out=self.high[which])
+            self.sums[rows] += values.sum(1)
+        np.minimum(self.low[rows], low, out=self.low[rows])
+        np.maximum(self.high[rows], values.max(1), out=self.high[rows])
         if (low == -np.inf).any():
-            self.n_infinite[which] += (values == -np.inf).sum(1)
+            self.n_infinite[rows] += (values == -np.inf).sum(1)
         if not (low > 0).all():
-            self.n_zero[which] += (values == 0).sum(1)
+            self.n_zero[rows] += (values == 0).sum(1)
 
     def counts(self) -> LookedRows:
-        """Return the counts; rows with NaN do not count."""
+        """Return the counts, without rows with NaN."""
         seen = ~np.isnan(self.low)
         outside = (self.low < -self.value_off) | (self.high > 1 + self.value_off)
         off = ~(np.abs(self.sums - 1) <= self.sum_off)
         half = self.n_classes / 2
         kinds = (seen, seen & off, seen & outside, seen & (self.n_infinite > half), seen & (self.n_zero > half))
-        return LookedRows(*(int(which.sum()) for which in kinds))
+        return LookedRows(*(int(rows.sum()) for rows in kinds))
 
 
 @dataclass(frozen=True)
 class ScanTally(CheckedTally):
-    """Counts, histograms and events of the bands read so far."""
+    """The tally of a scan. It merges over bands in any order."""
 
-    #: Labels at each rank 1..; the first and the last entry count those that are in no top-k set, and are not read.
+    #: Labels at each rank from 1 on; the first entry counts rows without label, the last one labels beyond all ranks.
     rank_counts: Counts
-    #: Sets of each (interval, cell) if only the scores above the interval are in, sparse: a cell is twice the size of a set,
-    #: plus 1 if the label is in it.
+    #: Sets by (interval, cell), sparse, with the scores above the interval in: a cell is twice the size of a set, plus 1 if
+    #: the label is in it.
     cell_intervals: Annotated[Ints, JOINED]
     cells: Annotated[Ints, JOINED]
     cell_counts: Annotated[Ints, JOINED]
-    #: The same by strata, a column for each interval, and the ranks of the labels of each stratum.
+    #: The same by stratum, with a column per interval, and the ranks of the labels of each stratum.
     strata: StrataSums
     strata_ranks: StrataRanks
     #: Hard labels in each zone; soft labels' exact weight above each interval, and at each rank.
     hits: Counts
     weight_above: ExactSums
     weight_at_rank: ExactSums
-    #: Rows, in one or more parts of each band, as long as they are no more than ``max_held`` keys in all.
+    #: Rows, in one or more parts per band, up to ``max_held`` keys in all ...
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
-    #: Or single events and counted ones, of the zones with these floors, as long as they are no more than ``max_events``.
+    #: ... or single events and counted ones of the zones with these floors, up to ``max_events``.
     floors: Annotated[Ints, SAME]
     max_events: Annotated[int, SAME]
     events: HeldEvents
     counted: EventTally
-    #: Bands whose equal events are counted together; and intervals that had too many events to hold.
+    #: Bands whose equal events are counted together, and intervals with too many events to hold.
     n_together: Annotated[int, SAME]
     dropped: Annotated[Bools, ANY]
-    #: All listed scores by zone and bin; and a sample of all scores, weighted to stand for the rest, with its size.
+    #: All listed scores by zone and bin, and a weighted sample of all scores, with its size.
     histogram: BinCounts
     sample: BinCounts
     n_sampled: Count
@@ -203,7 +195,7 @@ class ScanTally(CheckedTally):
     looked: LookedRows
 
     def settled(self) -> Self:
-        """Return the tally with equal cells counted together, and without its rows if they are too many."""
+        """Return the tally with equal cells added up, and rows or events reduced to the limit."""
         (intervals, cells), counts = add_up((self.cell_intervals, self.cells), self.cell_counts)
         tally = replace(self, cell_intervals=intervals, cells=cells, cell_counts=counts)
         if self.max_held and sum(part.keys.size for part in self.rows) > self.max_held:
@@ -212,7 +204,7 @@ class ScanTally(CheckedTally):
 
     @property
     def n_stored(self) -> int:
-        """Number of single events and of entries of counted ones."""
+        """The number of single events and of entries of counted ones."""
         return int(self.events.keys.size) + self.counted.n_stored
 
     def stored_events(self) -> Ints:
@@ -220,10 +212,7 @@ class ScanTally(CheckedTally):
         return count_by_interval(self.floors, self.events.keys) + self.counted.stored_by_interval(self.floors)
 
     def _within_limit(self) -> Self:
-        """Count the events of intervals with more than their share together, and drop intervals that still have too many.
-
-        An interval of few different keys is never dropped: each key has as many entries as there are groups and set sizes.
-        """
+        """Count the events of crowded intervals together, and drop intervals that still have too many."""
         share = self.max_events // self.dropped.size
         keys = np.unique(np.concatenate([np.unique(self.events.keys), self.counted.keys]))
         few = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size) <= _FEW_KEYS

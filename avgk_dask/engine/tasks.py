@@ -1,8 +1,7 @@
-"""Tasks: how they are made of Dask's own classes, and what they do on the workers.
+"""Tasks: made of Dask's own classes, task_numbers only this module knows, and their work on the workers.
 
-This is the one module that knows Dask's classes for tasks. A worker needs it and nothing above it, so that it imports neither
-Dask's arrays nor pandas. ``read_bands`` and ``read_chunks`` do the work of a pass; ``read_kept`` stands before them if a
-checkpoint keeps the states that they return.
+A worker imports this module and nothing above it, and so neither Dask's arrays nor pandas. ``read_bands`` and ``read_chunks`` do
+the work of a pass; with a checkpoint, ``read_kept`` calls them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.base import clone_key
@@ -21,7 +20,7 @@ from dask.tokenize import tokenize
 from ..bands.passes import Pass
 from ..errors import ReadError
 from ..kernels.dispatch import work_on
-from ..records import EACH, Count, State
+from ..records import EACH, Count, Record, State
 from ..sources.reading import Key, chunks_of, kept_rows, labels_of, masks_of, slabs_of
 from ..sources.transforms import Preparation
 from ..store.read.listing import hash_rows
@@ -30,10 +29,11 @@ from ..store.write.shelves import Shelf
 __all__ = ["Graph", "GraphNode", "as_delayed", "clone_key", "constant", "task", "token_of"]
 
 Graph = dict[str, Any]
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def task(key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return a task; each ``Key`` among its arguments, or in lists of them, becomes the value of that task."""
+    """Return a task; each ``Key`` among its arguments, or in lists of them, is replaced by the value of its task."""
     return Task(key, function, *(_argument(argument) for argument in arguments))
 
 
@@ -46,51 +46,56 @@ def _argument(value: Any) -> Any:
 
 
 def constant(key: str, value: Any) -> Any:
-    """Return the task that is a value: it travels to each worker once."""
+    """Return a task with a constant value, task_numbers is sent to each worker once."""
     return DataNode(key, value)
 
 
 def token_of(*values: Any) -> str:
-    """Return a name of values, the same only where they are the same."""
+    """Return a hash of values."""
     return str(tokenize(*values))[:24]
 
 
 def as_delayed(keys: Iterable[str], graph: Graph, collections: list[Any], name: str) -> list[Delayed]:
-    """Return tasks of a graph, over the tasks of other collections, as something Dask computes."""
+    """Return tasks of a graph, over the tasks of other collections, as ``Delayed``."""
     layers = HighLevelGraph.from_collections(name, graph, dependencies=collections)
     return [Delayed(key, layers, layer=name) for key in keys]
 
 
 @dataclass(frozen=True)
 class KeptState(State):
-    """The state of some bands, and how many of their tasks have read scores: the others found their states in a checkpoint."""
+    """The state of some bands, and the number of their tasks that read scores, and not a state of the checkpoint."""
 
     state: Annotated[tuple[State, ...], EACH]
     n_readers: Count
 
 
+def load_record(kind: type[AnyRecord], shelf: Shelf, name: str) -> AnyRecord | None:
+    """Return the record in a file, or None if it is absent, damaged, or of another kind or version."""
+    data = shelf.read(name)
+    try:
+        return None if data is None else kind.from_bytes(data)
+    except ReadError:
+        return None
+
+
 @dataclass(frozen=True)
 class Keeper:
-    """Keeps the states of one pass, under names made of their bands."""
+    """Saves and loads the states of one pass."""
 
     shelf: Shelf
     kind: type[State]
 
     def load(self, name: str) -> State | None:
-        """Return a kept state; None if there is none, or if it is damaged or of another kind."""
-        data = self.shelf.read(name)
-        try:
-            return None if data is None else self.kind.from_bytes(data)
-        except ReadError:
-            return None
+        """Return a state, or None if it is absent, damaged or of another kind."""
+        return load_record(self.kind, self.shelf, name)
 
     def save(self, name: str, state: State) -> None:
-        """Keep a state."""
+        """Save a state."""
         self.shelf.write(name, state.to_parts())
 
 
 def read_kept(keeper: Keeper, name: str, read: Callable[..., State], *arguments: Any) -> KeptState:
-    """Return a state as it was kept, or read it and keep it."""
+    """Load a state, or read and save it."""
     state = keeper.load(name)
     if state is not None:
         return KeptState((state,), 0)
@@ -107,17 +112,17 @@ def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What all tasks of a pass share: the pass, and what happens to scores before its work."""
+    """The pass, and the preparation of its scores, task_numbers all tasks share."""
 
     pass_: Pass
     preparations: tuple[Preparation, ...] = ()
-    #: Of each condition that samples must meet, the label that it ignores.
+    #: The label that each condition on the samples ignores.
     ignored: tuple[int | None, ...] = ()
     #: Scores of the whole matrix.
     n_scores: int = 0
 
     def work(self, slabs: Any, labels: Any, kept: Any, number: int, band: int, column: int = 0) -> State:
-        """Do the work of the pass on those rows of a band, or of a chunk of it, that exist."""
+        """Do the work of the pass on the existing rows of a band, or of a chunk."""
         work_on(self.n_scores)
         if kept is not None:
             slabs, labels = kept_rows(slabs, kept), None if labels is None else labels[kept]
@@ -128,43 +133,45 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TaskNumbers:
-    """What one task of a pass reads."""
+    """The bands or chunks of one task."""
 
-    #: The numbers of its bands; in a pass over single chunks, those of the chunks.
+    #: The numbers of the bands, or of the chunks in a pass over single chunks.
     numbers: Sequence[int]
-    #: The numbers by which these bands are read: the same if all samples exist.
+    #: The numbers of these bands in the store: the same if all samples exist.
     places: Sequence[int]
     #: The band and the class chunk of each chunk.
     chunks: Sequence[tuple[int, int]] = ()
 
 
-def read_bands(bands: Any, labels: Any, masks: Any, which: TaskNumbers, assignment: Assignment, n_held: int) -> State:
-    """Do the work of a pass on some bands, one after the other, and return the state of all.
-
-    Up to ``n_held`` states are held before they are merged.
-    """
-    places = which.places
+def read_bands(
+    bands: Any, labels: Any, masks: Any, task_numbers: TaskNumbers, assignment: Assignment, n_held: int
+) -> State:
+    """Do the work of a pass on some bands, and merge their states, up to ``n_held`` at a time."""
+    places = task_numbers.places
     states: list[State] = []
-    # Closed at once on an error, whose traceback would keep them open.
+    # Closed at once on an error: its traceback would keep them open.
     with (
         closing(slabs_of(bands, places)) as each,
         closing(labels_of(bands, labels, places)) as all_labels,
         closing(masks_of(masks, assignment.ignored, places)) as all_masks,
     ):
-        for slabs, mine, kept, number in zip(each, all_labels, all_masks, which.numbers, strict=True):
+        for slabs, mine, kept, number in zip(each, all_labels, all_masks, task_numbers.numbers, strict=True):
             states.append(assignment.work(slabs, mine, kept, number, number))
             if len(states) == n_held:
                 states = [merge_states(states)]
     return merge_states(states)
 
 
-def read_chunks(reader: Any, chunks: list[Any], masks: Any, which: TaskNumbers, assignment: Assignment) -> State:
-    """Do the work of a pass on single chunks, and return the state of all."""
-    with closing(chunks_of(reader, chunks)) as each, closing(masks_of(masks, assignment.ignored, which.places)) as kept:
-        parts = zip(each, kept, which.numbers, which.chunks, strict=True)
+def read_chunks(reader: Any, chunks: list[Any], masks: Any, task_numbers: TaskNumbers, assignment: Assignment) -> State:
+    """Do the work of a pass on single chunks, and merge their states."""
+    with (
+        closing(chunks_of(reader, chunks)) as each,
+        closing(masks_of(masks, assignment.ignored, task_numbers.places)) as kept,
+    ):
+        parts = zip(each, kept, task_numbers.numbers, task_numbers.chunks, strict=True)
         return merge_states([assignment.work(slabs, None, mine, number, *at) for slabs, mine, number, at in parts])
 
 
 def merge_states(states: list[State]) -> State:
-    """Return the state of all."""
+    """Merge states."""
     return type(states[0]).merge(states)

@@ -1,21 +1,17 @@
-"""Ties: the outcome for one budget, where a cut through its ties falls, and how much the label weight depends on it.
+"""Ties: the outcome for one budget, the cut through its ties, and how much the label weight depends on the cut.
 
-``Selection`` is the exact outcome for one budget. If only some ties are kept, these are the first in row-major order; ``cut_band``
-reads a band again to find where they end. ``ExtremesSearch`` finds the least and the most label weight that any choice of kept
-ties can have, if soft labels of ties were only summed during the scan.
-
-Rows and single events are in row-major order already. If ties are too many to hold singly, equal events of a band are
-counted together or, in stores of more than ``avgk.tie-groups`` bands, those of a group of bands. The group in which
-the cut falls is read again for the band, and that band for the row. With soft labels and very many ties, two more
-reads find the lightest and the heaviest in histograms of their weights.
+If only some ties are kept, these are the first in row-major order. Rows and single events are in this order. If ties are too many
+to hold singly, equal events of a band are counted together or, in stores of more than ``avgk.tie-groups`` bands, those of a group
+of bands. ``cut_band`` reads the group with the cut again to find the band, and that band to find the row. With soft labels and
+very many ties, ``ExtremesSearch`` finds the least and the most label weight of any choice of kept ties in two more reads, from
+histograms of their weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import chain
 from typing import Annotated
 
@@ -40,10 +36,10 @@ _ZERO, _ONE = (int(key) for key in encode(np.array([0.0, 1.0])))
 
 @dataclass(frozen=True)
 class TieCut(Record):
-    """The first ties of a band: where they end, and what they add to sets and label weight."""
+    """The first ties of a band: their number, the place of the last one, and their gains."""
 
     band: int
-    #: The position of the budget they are for.
+    #: The position of the budget.
     budget: int
     n_taken: int
     row: int
@@ -56,14 +52,14 @@ class TieCut(Record):
 
 @dataclass(frozen=True)
 class TieCuts(State):
-    """The cuts in all bands that were read again."""
+    """The cuts in all bands."""
 
     cuts: Annotated[tuple[TieCut, ...], BY_BAND]
 
 
 @dataclass(frozen=True)
 class WantedTies:
-    """The first ``n_ties`` scores of some bands that equal a key, for the budget at a position."""
+    """The ties to find for the budget at a position: the first ``n_ties`` scores of some bands that equal a key."""
 
     bands: range
     budget: int
@@ -73,7 +69,7 @@ class WantedTies:
 
 @dataclass(frozen=True)
 class CutPlan:
-    """The ties to find in all bands; ranks and strata are those of the scan."""
+    """The ties to find in all bands, with the ranks and strata of the scan."""
 
     wanted: tuple[WantedTies, ...]
     dtype: Dtype
@@ -86,81 +82,69 @@ class CutPlan:
 def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutPlan) -> TieCuts:
     """Find the first scores of a band, in row-major order, that equal some keys."""
     usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
-    rows = _BandRows(usable, plan)
-    takers = [_Taker(wanted, rows) for wanted in plan.wanted if band in wanted.bands]
-    reader = TileReader(min(taker.wanted.key for taker in takers), plan.dtype, plan.tile_scores)
-    for candidates in rows.candidates(reader, checked_slabs(slabs, plan.dtype, plan.n_classes, rows.labels.given)):
+    takers = [_Taker(ties, plan.n_classes) for ties in plan.wanted if band in ties.bands]
+    reader = TileReader(min(taker.ties.key for taker in takers), plan.dtype, plan.tile_scores)
+    slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, usable.given)
+    first = next(slabs)
+    by_rank = plan.strata == "ranks" and usable.hard is not None
+    top = TopRanks(first.shape[0], plan.n_ranks, plan.dtype) if by_rank and plan.n_ranks else None
+    if first.shape[1] == plan.n_classes and top is None:
+        stretches = reader.stretches(first)
+    else:
+        stretches = streamed_rows(reader, chain([first], slabs), top)
+    strata: Array | None = None
+    for candidates in stretches:
+        if strata is None:  # ranks are known after all slabs have been read
+            strata = _strata_of(usable, top, plan, first.shape[0])
         for taker in takers:
-            taker.take(candidates)
+            taker.take(candidates, usable, strata)
     return TieCuts(tuple(taker.cut(band) for taker in takers))
 
 
-class _BandRows:
-    """The rows of a band: their labels and strata, known once all slabs have been read."""
-
-    def __init__(self, labels: UsableLabels, plan: CutPlan) -> None:
-        self.labels, self.plan = labels, plan
-        self.top: TopRanks | None = None
-
-    def candidates(self, reader: TileReader, slabs: Iterable[Array]) -> Iterator[Candidates]:
-        """Return the candidates of stretches of rows."""
-        parts = iter(slabs)
-        first = next(parts)
-        if self.plan.strata == "ranks" and self.plan.n_ranks and self.labels.hard is not None:
-            self.top = TopRanks(first.shape[0], self.plan.n_ranks, self.plan.dtype)
-        if first.shape[1] == self.plan.n_classes and self.top is None:
-            yield from reader.stretches(first)
-        else:
-            yield from streamed_rows(reader, chain([first], parts), self.top)
-
-    @cached_property
-    def strata(self) -> Array | None:
-        """The stratum of each row; None if there is only one."""
-        hard, plan = self.labels.hard, self.plan
-        if plan.strata != "ranks" or hard is None:
-            return None if hard is None else self.labels.strata(plan.strata, hard.size)
-        return (hard >= 0).astype(np.int64) if self.top is None else self.top.ranks_of(hard, plan.n_ranks)
+def _strata_of(labels: UsableLabels, top: TopRanks | None, plan: CutPlan, n_rows: int) -> Array:
+    if labels.hard is None:
+        return np.zeros(n_rows, np.int8)
+    if top is not None:
+        return top.ranks_of(labels.hard, plan.n_ranks)
+    return (labels.hard >= 0).astype(np.int64) if plan.strata == "ranks" else labels.strata(plan.strata, n_rows)
 
 
 class _Taker:
     """Takes the first ties at one key, stretch of rows by stretch of rows."""
 
-    def __init__(self, wanted: WantedTies, rows: _BandRows) -> None:
-        self.wanted, self.missing, self.rows = wanted, wanted.n_ties, rows
-        self.zones = ZoneTable.from_intervals([(wanted.key, wanted.key)], KEY_MAX)
+    def __init__(self, ties: WantedTies, n_classes: int) -> None:
+        self.ties, self.missing = ties, ties.n_ties
+        self.zones = ZoneTable.from_intervals([(ties.key, ties.key)], KEY_MAX)
         self.row = self.last_class = -1
-        self.changes, self.weight = np.zeros(2 * rows.plan.n_classes + 2, np.int64), ExactSums.zeros(1)
+        self.changes, self.weight = np.zeros(2 * n_classes + 2, np.int64), ExactSums.zeros(1)
         self.strata = StrataSums.empty()
 
-    def take(self, candidates: Candidates) -> None:
-        """Take the ties that are still missing from a stretch of rows."""
+    def take(self, candidates: Candidates, labels: UsableLabels, strata: Array) -> None:
         if not self.missing:
             return
-        from_key, labels = candidates.at_least(self.wanted.key), self.rows.labels
-        mine = slice(from_key.first_row, from_key.first_row + from_key.n_rows)
+        candidates = candidates.at_least(self.ties.key)
+        mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
         hard = None if labels.hard is None else labels.hard[mine]
-        _, _, split, n_events = split_candidates(from_key, self.zones, self.zones.no_histogram(), hard)
+        _, _, split, n_events = split_candidates(candidates, self.zones, self.zones.no_histogram(), hard)
         taken = min(n_events, self.missing)
         if taken:
             _, keys, rows, bases, classes, hits = (column[:taken] for column in split.columns)
-            rows = rows + from_key.first_row
+            rows = rows + candidates.first_row
             self.row, self.last_class = int(rows[-1]), int(classes[-1])
-            move_cells(keys, rows, bases, hits, self.wanted.key, taken, self.changes)
+            move_cells(keys, rows, bases, hits, self.ties.key, taken, self.changes)
             self.weight.add(label_weights(labels.given, rows, classes), np.zeros(taken, np.int64))
-            strata = np.zeros(taken, np.int64) if self.rows.strata is None else self.rows.strata[rows]
-            self.strata = StrataSums.merge([self.strata, StrataSums.added(strata, hits)])
+            self.strata = StrataSums.merge([self.strata, StrataSums.added(strata[rows], hits)])
             self.missing -= taken
 
     def cut(self, band: int) -> TieCut:
-        """Return where the ties taken of a band end, and what they add."""
-        changes, n_taken = np.trim_zeros(self.changes, "b"), self.wanted.n_ties - self.missing
-        place = band, self.wanted.budget, n_taken, self.row, self.last_class
+        changes, n_taken = np.trim_zeros(self.changes, "b"), self.ties.n_ties - self.missing
+        place = band, self.ties.budget, n_taken, self.row, self.last_class
         return TieCut(*place, changes, self.strata, self.weight.settled())
 
 
 @dataclass(frozen=True)
 class WeightTally(State):
-    """A histogram of the weights in each window."""
+    """A histogram of the label weights in each window."""
 
     histograms: Annotated[tuple[KeyHistogram, ...], EACH]
 
@@ -176,7 +160,7 @@ class TieWindow:
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """The windows, and the most bins of the histogram of each."""
+    """The windows, and the most bins of each histogram."""
 
     dtype: Dtype
     n_classes: int
@@ -207,9 +191,8 @@ def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: Weight
 class Selection:
     """The exact outcome for one budget.
 
-    ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` that of sets with it, and
-    ``weight`` the exact label weight inside the sets. While the cut through the ties is pending, those of its band are missing
-    from these, and from the strata.
+    ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` that of sets with it, and ``weight``
+    the exact label weight inside the sets. These and the strata lack the ties of the cut's band while the cut is pending.
     """
 
     budget: int
@@ -219,15 +202,15 @@ class Selection:
     n_kept: int
     cells: Ints
     weight: Fraction
-    #: Where the kept ties end, if only some are kept.
+    #: The cut, if only some ties are kept.
     cut: Cut | None
-    #: The weight above the threshold, and that of all ties; the least and the most weight of any kept ties, if known.
+    #: The weight above the threshold; that of all ties; the least and the most weight of any kept ties, if known.
     weight_above: Fraction
     tie_weight: Fraction
     extremes: tuple[Fraction, Fraction] | None
     #: Sums of sizes, and hits, of the strata.
     strata: StrataSums
-    #: Row (in the cut's band) and class of the last kept tie, once the band has been read for it.
+    #: Row (in the cut's band) and class of the last kept tie, after the band has been read again.
     last_tie: tuple[int, int] | None = None
 
     @property
@@ -237,7 +220,7 @@ class Selection:
 
     @property
     def hit_sizes(self) -> Ints:
-        """The number of sets of each size that hold their hard label."""
+        """The number of sets of each size with their hard label."""
         return self.cells[1::2]
 
     @property
@@ -251,9 +234,9 @@ class Selection:
         return 0 < self.n_kept < self.n_ties
 
     def with_ties(self, cuts: Iterable[TieCut]) -> Selection:
-        """Return the outcome with the kept ties in, given the first ties of each of the cut's bands, in order.
+        """Return the outcome with the kept ties, given the first ties of each of the cut's bands, in order.
 
-        If the band in which the cut falls gave more than are left, it must be read again, for fewer.
+        If a band returned more ties than are left, it must be read again, for fewer.
         """
         assert self.cut is not None
         taken, left = self, self.cut.n_ties
@@ -270,15 +253,15 @@ class Selection:
             )
             if left == 0:
                 return replace(taken, cut=Cut(ties.band, ties.n_taken, pending=False))
-        raise AssertionError("ties are gone that were counted before")
+        raise AssertionError("fewer ties than were counted before")
 
 
 def changed_cells(counts: Ints, changes: Ints) -> Ints:
     """Return the number of sets of each cell after a change, up to the largest size."""
-    out = np.zeros(max(counts.size, changes.size) + 1, np.int64)
-    out[: counts.size] += counts
-    out[: changes.size] += changes
-    return trimmed_cells(out)
+    cells = np.zeros(max(counts.size, changes.size) + 1, np.int64)
+    cells[: counts.size] += counts
+    cells[: changes.size] += changes
+    return trimmed_cells(cells)
 
 
 def trimmed_cells(counts: Ints) -> Ints:
@@ -286,18 +269,15 @@ def trimmed_cells(counts: Ints) -> Ints:
     return counts[: 2 * (int(np.flatnonzero(counts)[-1]) // 2 + 1)]
 
 
-def extreme_weights(
-    n_ties: int, n_kept: int, everything: Fraction, soft: Array | None = None
-) -> tuple[Fraction, Fraction]:
-    """Return the least and the most label weight that any ``n_kept`` of the ties can have.
+def extreme_weights(n_ties: int, n_kept: int, total: Fraction, soft: Array | None = None) -> tuple[Fraction, Fraction]:
+    """Return the least and the most label weight of any ``n_kept`` of the ties.
 
-    ``everything`` is the weight of all ties: a number of hits, unless their ``soft`` weights are given.
+    ``total`` is the weight of all ties: a number of hits, or the sum of their ``soft`` weights.
     """
-    if n_kept in (0, n_ties) or everything == 0:
-        either = everything if n_kept else Fraction(0)
-        return either, either
+    if n_kept in (0, n_ties) or total == 0:
+        return (total, total) if n_kept else (Fraction(0), Fraction(0))
     if soft is None:
-        n_hits = int(everything)
+        n_hits = int(total)
         return Fraction(max(0, n_kept - (n_ties - n_hits))), Fraction(min(n_kept, n_hits))
     weights = np.sort(soft[soft > 0])
     n_zero = n_ties - weights.size
@@ -308,8 +288,8 @@ def extreme_weights(
 class WeightSearch:
     """The search for the sum of the ``n_left`` lightest or heaviest weights of the ties in a window.
 
-    A read gives a histogram of the window. Its outer bins are in or out as a whole, with their exact sums. The search goes on
-    inside the one bin that is cut, and ends once that holds a single weight.
+    From a histogram of the window, whole bins are in or out, with their exact sums. The search goes on inside the one bin that is
+    cut, until it has a single weight.
     """
 
     window: TieWindow
@@ -319,7 +299,7 @@ class WeightSearch:
 
     @property
     def done(self) -> bool:
-        """Whether the sum is known."""
+        """Whether the sum is complete."""
         return self.n_left == 0
 
     def advance(self, histogram: KeyHistogram) -> WeightSearch:
@@ -342,20 +322,20 @@ class WeightSearch:
 
 @dataclass(frozen=True)
 class ExtremesSearch:
-    """The search for the least and the most weight of kept ties, for budgets of which a scan knows only sums of soft labels."""
+    """The search for the least and the most weight of kept ties, for budgets whose scan only summed soft labels."""
 
     dtype: Dtype
     n_classes: int
-    #: Bins that all histograms of a read share.
+    #: Bins of all histograms of a read together.
     n_bins: int
     searches: Mapping[tuple[int, bool], WeightSearch]
 
     @classmethod
-    def begin(cls, dtype: Dtype, n_classes: int, n_bins: int, found: Mapping[int, Selection]) -> ExtremesSearch:
-        """Begin with the budgets whose extremes are not known."""
+    def begin(cls, dtype: Dtype, n_classes: int, n_bins: int, selections: Mapping[int, Selection]) -> ExtremesSearch:
+        """Begin with the budgets whose extremes are unknown."""
         searches = {
             (i, heaviest): WeightSearch(TieWindow(s.key, _ZERO, _ONE), s.n_kept, heaviest)
-            for i, s in found.items()
+            for i, s in selections.items()
             if s.extremes is None
             for heaviest in (False, True)
         }
@@ -365,7 +345,7 @@ class ExtremesSearch:
         return tuple(dict.fromkeys(s.window for s in self.searches.values() if not s.done))
 
     def next_pass(self) -> Pass | None:
-        """Return the pass over all open windows; None once all sums are known."""
+        """Return the pass over all open windows, or None if all sums are complete."""
         windows = self._windows()
         if not windows:
             return None
@@ -373,12 +353,12 @@ class ExtremesSearch:
         return Pass("ties", tally_weights, WeightPlan(self.dtype, self.n_classes, windows, most_bins), WeightTally)
 
     def advance(self, state: WeightTally) -> ExtremesSearch:
-        """Return the search after a read, given the histograms of all open windows."""
+        """Return the search after a read of all open windows."""
         histograms = dict(zip(self._windows(), state.histograms, strict=True))
         searches = {name: s if s.done else s.advance(histograms[s.window]) for name, s in self.searches.items()}
         return replace(self, searches=searches)
 
-    def settle(self, found: Mapping[int, Selection]) -> dict[int, Selection]:
+    def settle(self, selections: Mapping[int, Selection]) -> dict[int, Selection]:
         """Return the selections with their extremes."""
         pairs = {i: (self.searches[i, False].total, self.searches[i, True].total) for i, _ in self.searches}
-        return {**found, **{i: replace(found[i], extremes=pair) for i, pair in pairs.items()}}
+        return {**selections, **{i: replace(selections[i], extremes=pair) for i, pair in pairs.items()}}

@@ -1,15 +1,12 @@
-"""Waves: a large store is scanned a part at a time, each with the narrower brackets that the counts so far allow.
+"""Waves: a large store is scanned in parts, each with narrower brackets from the counts so far.
 
-At any moment, only the scores inside the current brackets are held. Brackets narrow with the square root of the number of rows
-read, so that they fit a fixed limit for any number of samples, in one read of the store. ``narrow`` finds the next brackets, and
-``fold`` turns a tally into the one that the narrower intervals would have given from the start: events that are no longer inside
-an interval become counts of scores, labels and set sizes above it.
+Only the scores inside the current brackets are held. Brackets narrow with the square root of the number of rows read, so that they
+fit a fixed limit for any number of samples, in one read of the store. ``narrow`` finds the next brackets, and ``fold`` turns a
+tally into that of the narrower intervals: events outside become counts of scores, labels and set sizes.
 
-The first waves are spread over the store by the golden ratio. After each, the counts so far place every threshold
-within a band of ranks that shrinks with the square root of what was read; the next wave's brackets are what that
-leaves of the last ones. How far brackets must reach follows from how much rows and whole bands differ. If more is
-found than expected, equal events of groups of bands are counted together, and intervals that still exceed their share
-are dropped: their budgets take one more read.
+Waves are spread over the store by the golden ratio. The reach of brackets follows from the spread between rows and between bands.
+If there are more events than expected, equal events of groups of bands are counted together, and intervals that still exceed
+their share are dropped: their budgets take one more read.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -33,29 +29,30 @@ from .plan import ScanPlan, ScanShape
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
 
-#: Shares of the events that may be held: waves are planned for the first, and brackets are narrowed to the second, since how
-#: many events they will hold is guessed.
+#: Shares of the most events: waves are planned for the first, brackets are narrowed to the second, since the number of events in
+#: them is an estimate.
 _PLANNED, _BETWEEN = 1 / 3, 2 / 3
-#: A wave reads at least this share of what was read before it, and this many bands.
+#: The least size of a wave: its share of the bands read before, and its number of bands.
 _LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
-#: The least standard errors that brackets reach to either side; brackets with fewer would often fail, which costs a read.
+#: The least standard errors that brackets reach to either side: narrower ones would often fail, which costs a read.
 _LEAST_REACH = 3.0
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
-    """Return a tally by other zones, each of whose intervals lies within an old one.
+    """Return a tally by other zones, whose intervals lie within old ones; those with dropped events must be unchanged.
 
-    The bins of gaps are lost: all their scores are in the first one. An interval whose events were dropped must be left
-    unchanged.
+    In gaps, all scores move to the first bin.
     """
     within = intervals_of(old.floors, new.floors[1::2])
     parts = []
     for i, j in enumerate(within.tolist()):
-        mine = IntervalEvents.of(tally.events.between(*old.interval(j)), tally.counted, old.interval(j))
+        mine = IntervalEvents(tally.events.between(*old.interval(j)), tally.counted.between(*old.interval(j)))
         parts.append(_FoldedInterval.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
     by_zone, dropped = np.cumsum(tally.histogram.table().sum(1)), tally.dropped[within]
-    is_hard = not len(tally.weight_above)
+    is_hard, weights = not len(tally.weight_above), tally.weight_above
+    if not is_hard:
+        weights = ExactSums(weights.limbs[within] + [part.weight_above.limbs[0] for part in parts]).settled()
     n_hits = [part.n_hits if is_hard else (0, 0) for part in parts]
     cells = [np.flatnonzero(part.cells) for part in parts]
     return replace(
@@ -65,7 +62,7 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
         cell_counts=np.concatenate([part.cells[own] for part, own in zip(parts, cells, strict=True)]),
         strata=_strata_above(tally, within, parts),
         hits=np.diff(_zone_ends(np.cumsum(tally.hits), within, n_hits, dropped), prepend=0),
-        weight_above=_weights_above(tally, within, parts),
+        weight_above=weights,
         floors=new.floors,
         events=HeldEvents.merge([HeldEvents.empty(), *(part.events for part in parts)]),
         counted=EventTally.merge([EventTally.empty(), *(part.counted for part in parts)]),
@@ -88,33 +85,25 @@ def can_fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> bool:
 
 
 def base_cells(tally: ScanTally, j: int) -> Ints:
-    """Return how many rows are in each cell with their scores above interval j."""
+    """Return the number of rows in each cell, with their scores above interval j."""
     mine = tally.cell_intervals == j
     counts = np.zeros(2 * (int(tally.cells[mine].max(initial=0)) // 2 + 1), np.int64)
     counts[tally.cells[mine]] = tally.cell_counts[mine]
     return counts
 
 
-def cells_above(tally: ScanTally, zones: ZoneTable, j: int, key: int) -> Ints:
-    """Return how many rows are in each cell with their scores above a key of interval j, whose events are held."""
-    low, high = zones.interval(j)
-    return _moved(
-        base_cells(tally, j), tally.events.between(low, high), tally.counted.between(low, high).above(key), key
-    )
-
-
 @dataclass(frozen=True)
 class _FoldedInterval:
-    """One new interval: the events inside, and the scores, hits, cells and strata of the old interval's events above it."""
+    """A new interval: the events inside, and the scores, hits, cells and strata of the old interval's events above it."""
 
     events: HeldEvents
     counted: EventTally
     cells: Ints
     strata: StrataSums
-    #: Scores of the old interval above the new one, and down to its end; and the hard labels among them.
+    #: Scores of the old interval above the new one, and down to its end; the hard labels among them.
     n_scores: tuple[int, int]
     n_hits: tuple[int, int]
-    #: The soft labels above it, one sum.
+    #: The sum of the soft labels above it.
     weight_above: ExactSums
 
     @classmethod
@@ -127,22 +116,21 @@ class _FoldedInterval:
         above = IntervalEvents(old.single.select(keys > high), old.counted.above(high))
         inside = (keys >= low) & (keys <= high)
         events = old.single.select(inside)
-        events = replace(events, bases=(events.bases + _moved_in_row(old.single, high)[inside]).astype(np.int32))
+        events = replace(events, bases=(events.bases + _row_changes(old.single, high)[inside]).astype(np.int32))
         counted = old.counted.between(low, high)
         inner = IntervalEvents(events, counted)
         return cls(
             events,
             counted,
-            _moved(cells, old.single, above.counted, high),
+            _add_to_cells(cells, old.single, above.counted, high),
             StrataSums.merge([above.single.strata_sums(), above.counted.strata_sums()]),
             (above.n_scores, above.n_scores + inner.n_scores),
-            (_hits(above), _hits(above) + _hits(inner)),
+            (_count_hits(above), _count_hits(above) + _count_hits(inner)),
             _soft_weight(above),
         )
 
 
 def _strata_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) -> StrataSums:
-    """Return the sums of the strata above each new interval."""
     sums = [tally.strata.columns(within)]
     for i, part in enumerate(parts):
         sizes, hits = np.zeros((2, part.strata.strata.size, len(parts)), np.int64)
@@ -151,8 +139,8 @@ def _strata_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) 
     return StrataSums.merge(sums)
 
 
-def _moved(cells: Ints, single: HeldEvents, counted: EventTally, high: int) -> Ints:
-    """Return the cells of the sets once all single events above a key are in, and all of some counted ones."""
+def _add_to_cells(cells: Ints, single: HeldEvents, counted: EventTally, high: int) -> Ints:
+    """Return the cells of the sets with all single events above a key, and all counted ones."""
     starts = np.flatnonzero(_row_starts(single))
     longest = int(np.diff(starts, append=single.rows.size).max(initial=0))
     most = int(single.bases.max(initial=0)) + 2 * longest + 1, int(counted.steps.max(initial=0)) // 2
@@ -164,52 +152,38 @@ def _moved(cells: Ints, single: HeldEvents, counted: EventTally, high: int) -> I
 
 
 def _row_starts(events: HeldEvents) -> Bools:
-    """Return at which events a row begins."""
     starts = np.ones(events.rows.size, bool)
     starts[1:] = events.rows[1:] != events.rows[:-1]
     return starts
 
 
-def _moved_in_row(events: HeldEvents, high: int) -> Ints:
-    """Return, for each event, by how much the events of its row above a key change the cell of its set."""
+def _row_changes(events: HeldEvents, high: int) -> Ints:
+    """Return, for each event, the change of its row's cell by the row's events above a key."""
     row = np.cumsum(_row_starts(events)) - 1
     moved = (events.keys > high) * (2 + (events.hits != 0))
     return np.asarray(np.bincount(row, moved).astype(np.int64)[row])
 
 
-def _hits(events: IntervalEvents) -> int:
-    """Return the number of hard labels among events; 0 for soft ones."""
+def _count_hits(events: IntervalEvents) -> int:
     if events.single.weights.dtype.kind == "f":
         return 0
     return int(total_weight(events.single.weights) + events.counted.total_weight())
 
 
 def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dropped: Bools) -> Ints:
-    """Return, for the new zones from the top down, the count of all scores down to the end of each."""
+    """Return the count of all scores down to the end of each new zone."""
     ends = cumulative[2 * within][:, None] + np.array(parts, np.int64)
     ends[dropped, 1] = cumulative[2 * within + 1][dropped]
     return np.asarray(ends.reshape(-1))
 
 
-def _weights_above(tally: ScanTally, within: Ints, parts: list[_FoldedInterval]) -> ExactSums:
-    """Return the weight of the soft labels above each new interval."""
-    if not len(tally.weight_above):
-        return tally.weight_above
-    sums = tally.weight_above.taken(within)
-    for i, part in enumerate(parts):
-        sums.limbs[i] += part.weight_above.limbs[0]
-    return sums.settled()
-
-
 def _soft_weight(events: IntervalEvents) -> ExactSums:
-    """Return the weight of the soft labels of events, as one sum; 0 for hard ones."""
     total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
-    total.add_scattered(0, events.counted.weight_limbs, events.counted.weight_amounts)
+    np.add.at(total.limbs[0], events.counted.weight_limbs, events.counted.weight_amounts)
     return total
 
 
 def _histogram(ends: Ints, parts: list[_FoldedInterval], new: ZoneTable) -> BinCounts:
-    """Return the counts by zone and bin: events inside an interval by bins, all other scores in the first bin."""
     table = np.zeros((new.floors.size, new.n_bins), np.int64)
     for i, part in enumerate(parts):
         low, shift = int(new.floors[2 * i + 1]), new.shifts[2 * i + 1]
@@ -221,10 +195,7 @@ def _histogram(ends: Ints, parts: list[_FoldedInterval], new: ZoneTable) -> BinC
 
 
 def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:
-    """Return two keys between which the score of a rank must lie, from the counts of several scans of different rows.
-
-    Their bins differ. It is certain that the scores of a bin lie between its lower and its upper end.
-    """
+    """Return the bounds of the score at a rank, from the counts of scans of different rows with different bins."""
     lows, highs, counts = (np.concatenate(parts) for parts in zip(*(_bins(*one, top) for one in scans), strict=True))
 
     def at_rank(edges: Ints) -> int:
@@ -235,7 +206,7 @@ def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top
 
 
 def _bins(zones: ZoneTable, histogram: BinCounts, top: int) -> tuple[Ints, Ints, Array]:
-    """Return the first and last key of each bin that is not empty, and its count."""
+    """Return the first and last key of each nonempty bin, and its count."""
     zone, bin_ = np.divmod(histogram.cells.astype(np.int64), zones.n_bins)
     lows, highs = [], []
     for z, b in zip(zone.tolist(), bin_.tolist(), strict=True):
@@ -247,17 +218,9 @@ def _bins(zones: ZoneTable, histogram: BinCounts, top: int) -> tuple[Ints, Ints,
 
 
 def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the bands from ``first`` to ``last`` in a fixed order that spreads any first ones evenly over the store.
+    """Return the bands from ``first`` to ``last`` in a fixed order, of which any first ones are spread evenly over the store.
 
-    The order has no period. Bands that an earlier run has read come before all others.
-
-    Examples
-    --------
-    >>> spread_bands(10, 0, 4), spread_bands(10, 4, 10)
-    ((0, 2, 5, 7), (1, 3, 4, 6, 8, 9))
-    >>> spread_bands(4, 2, 4, read=(0, 3))
-    (1, 2)
-
+    Bands that an earlier run has read come first.
     """
     with np.errstate(over="ignore"):
         order = np.argsort(np.arange(n_bands, dtype=np.uint64) * _GOLDEN, kind="stable")
@@ -266,14 +229,14 @@ def spread_bands(n_bands: int, first: int, last: int, read: Sequence[int] = ()) 
 
 
 def first_wave(shape: ScanShape, expected: float) -> int:
-    """Return how many bands the first wave reads: all of them if the expected events fit."""
+    """Return the number of bands of the first wave: all if the expected events fit."""
     share = _PLANNED * shape.all_events / max(expected, 1.0)
     n_bands = max(int(share * shape.n_bands), _LEAST_BANDS)
     return shape.n_bands if share >= 1 or n_bands >= shape.n_bands else n_bands
 
 
 def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
-    """Return how many bands the next wave reads, given the events held of those seen."""
+    """Return the number of bands of the next wave, given the bands read and the events held."""
     left = shape.n_bands - n_seen
     space = _PLANNED * shape.all_events - n_held
     fitting = int(space / max(n_held / n_seen, 1e-9)) if space > 0 else 0
@@ -281,7 +244,7 @@ def next_wave(shape: ScanShape, n_seen: int, n_held: int) -> int:
 
 
 def expected_held(shape: ScanShape, n_seen: int, n_held: int) -> float:
-    """Return how many events the same brackets will hold of all bands, as a share of the number allowed."""
+    """Return the events that the same brackets will hold after all bands, as a share of the limit."""
     return n_held / n_seen * shape.n_bands / max(_BETWEEN * shape.all_events, 1)
 
 
@@ -297,11 +260,10 @@ def narrow(
 ) -> tuple[ScanTally, ScanPlan]:
     """Return the tally and the plan of a scan with narrower brackets, after ``n_seen`` bands.
 
-    The new ones reach ``reach`` times as far as is usual, or less if they would hold more than a share of the events. If old
-    brackets are so wide that the scores above them tell little of those above the thresholds, ``looks_inside`` measures how
-    bands differ from the events inside.
+    The new ones reach ``reach`` times as far as usual, or less if they would hold more than a share of the events. If the old ones
+    are very wide, ``looks_inside`` estimates the spread between bands from the events inside rather than from the scores above.
     """
-    seen = _SeenScores.of(tally, plan, n_seen, looks_inside)
+    seen = _SeenScores(tally, plan, n_seen, looks_inside)
     limit = share * plan.shape.all_events
     while True:
         brackets = join_brackets([seen.bracket(span, reach) for span in spans])
@@ -309,37 +271,28 @@ def narrow(
         if n_held <= limit or reach * REACH <= _LEAST_REACH:
             break
         reach = max(_LEAST_REACH / REACH, reach * limit / n_held)
-    zones = _nested(seen, brackets)
+    zones = _nest_zones(seen, brackets)
     return fold(tally, plan.zones, zones), replace(plan, zones=zones)
 
 
-@dataclass(frozen=True)
 class _SeenScores:
     """The scores of the bands so far, by zones."""
 
-    tally: ScanTally
-    plan: ScanPlan
-    n_seen: int
-    looks_inside: bool
-    by_zone: Ints
-    #: The keys of single events, ascending; those of counted ones, and how many scores there are from each up.
-    single: Array
-    counted: Ints
-    n_from: Ints
-
-    @classmethod
-    def of(cls, tally: ScanTally, plan: ScanPlan, n_seen: int, looks_inside: bool) -> _SeenScores:
+    def __init__(self, tally: ScanTally, plan: ScanPlan, n_seen: int, looks_inside: bool) -> None:
+        self.tally, self.plan, self.n_seen, self.looks_inside = tally, plan, n_seen, looks_inside
+        self.by_zone = np.cumsum(tally.histogram.table().sum(1))
+        # The keys of events, ascending, and the number of counted scores from each key up.
         order = np.argsort(tally.counted.keys)
-        n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
-        by_zone = np.cumsum(tally.histogram.table().sum(1))
-        single, counted = np.sort(tally.events.keys), tally.counted.keys[order]
-        return cls(tally, plan, n_seen, looks_inside, by_zone, single, counted, n_from)
+        self.single, self.counted = np.sort(tally.events.keys), tally.counted.keys[order]
+        self.n_from = np.cumsum(tally.counted.counts[order][::-1])[::-1]
+        self.left_out = 1 - tally.n_rows / plan.shape.n_samples
+        self.margins: dict[float, float] = {}
 
     def count_from(self, key: int) -> int:
-        """Return the number of scores that the events from a key up stand for."""
+        """Return the number of scores of the events from a key up."""
         n = 0
         ends = np.iinfo(self.single.dtype)
-        if key <= ends.max:  # of its own dtype: else NumPy would convert all the keys
+        if key <= ends.max:  # in their own dtype: otherwise NumPy would convert all keys
             n += self.single.size - int(np.searchsorted(self.single, self.single.dtype.type(max(key, ends.min))))
         if key <= KEY_MAX:
             counted = int(np.searchsorted(self.counted, key))
@@ -347,7 +300,7 @@ class _SeenScores:
         return n
 
     def bracket(self, span: Span, reach: float) -> tuple[int, int]:
-        """Return the keys between which the scores of some ranks among all probably lie, within the old intervals."""
+        """Return the probable bounds, within the old intervals, of the scores of some ranks."""
         shape = self.plan.shape
         n_numbers = self.tally.n_rows * shape.n_classes - self.tally.n_nan
         first, last = (min(rank * self.tally.n_rows / shape.n_samples, n_numbers) for rank in span)
@@ -366,46 +319,41 @@ class _SeenScores:
             return int(floors[zone - 1]) if lower and zone else high
         if self.tally.dropped[j]:
             return low if lower else high
-        wanted = position - float(self.by_zone[zone - 1]) + self.count_from(high + 1)
-        while low < high:  # the highest key with at least this many from it up
+        count = position - float(self.by_zone[zone - 1]) + self.count_from(high + 1)
+        while low < high:  # the highest key with at least this count from it up
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.count_from(middle) >= wanted else (low, middle - 1)
+            low, high = (middle, high) if self.count_from(middle) >= count else (low, middle - 1)
         return low
 
-    @cached_property
-    def _margins(self) -> dict[float, float]:
-        """The margins that are known, by position: each takes a look at all events of an interval."""
-        return {}
-
     def _margin(self, target: float) -> float:
-        """Return how far the number of scores above a position, as seen so far, may be from its share of all.
+        """Return the error of the number of scores above a position so far, as an estimate of its share of all.
 
-        The larger of two estimates: from how rows differ, and from how bands differ if there are two or more.
+        The larger of two estimates: from the spread between rows, and between bands if there are two or more.
         """
-        if target not in self._margins:
+        if target not in self.margins:
             tally, zones = self.tally, self.plan.zones
-            # The interval that the position lies in, or in the gap above it.
+            # The interval of the position, or the one below the gap of the position.
             j = min(int(np.searchsorted(self.by_zone, target)) // 2, zones.n_intervals - 1)
             key, (low, high) = self._key_at(target, lower=True), zones.interval(j)
             is_inside = low <= key <= high and not tally.dropped[j]
-            cells = cells_above(tally, zones, j, key) if is_inside else base_cells(tally, j)
-            by_row = REACH * math.sqrt(tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self._left_out)
+            cells = base_cells(tally, j)
+            if is_inside:
+                cells = _add_to_cells(
+                    cells, tally.events.between(low, high), tally.counted.between(low, high).above(key), key
+                )
+            by_row = REACH * math.sqrt(tally.n_rows * _variance(cells, np.arange(cells.size) // 2) * self.left_out)
             n_bands, spread = tally.n_bands, self._band_spread(j)
             if is_inside and self.looks_inside:
                 n_bands, spread = self.n_seen, self._spread_above(key, high, spread)
-            by_band = reach_of(n_bands) * math.sqrt(self.n_seen * spread * self._left_out) if n_bands >= 2 else 0.0
-            self._margins[target] = max(by_row, by_band)
-        return self._margins[target]
+            by_band = reach_of(n_bands) * math.sqrt(self.n_seen * spread * self.left_out) if n_bands >= 2 else 0.0
+            self.margins[target] = max(by_row, by_band)
+        return self.margins[target]
 
     def _spread_above(self, key: int, high: int, spread: float) -> float:
         """Return the variance between bands of the scores above a key, given that of those above its interval."""
         inside = (self.tally.events.keys > key) & (self.tally.events.keys <= high)
         counts = np.bincount(self.tally.events.rows[inside] >> ROW_BITS, minlength=self.n_seen)
         return (math.sqrt(spread) + float(counts.std())) ** 2
-
-    @property
-    def _left_out(self) -> float:
-        return 1 - self.tally.n_rows / self.plan.shape.n_samples
 
     def _band_spread(self, j: int) -> float:
         """Return the variance between bands of the number of scores above interval j."""
@@ -421,11 +369,10 @@ def _variance(counts: Ints, values: Ints) -> float:
     return float((counts * (values - mean) ** 2).sum()) / n
 
 
-def _nested(seen: _SeenScores, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
+def _nest_zones(seen: _SeenScores, brackets: Sequence[tuple[int, int]]) -> ZoneTable:
     """Return zones whose intervals are the parts of the old ones inside the brackets.
 
-    Intervals of a single key stay. Those whose events were dropped are of no more use, except the lowest, whose floor is that
-    of the scan.
+    Intervals of a single key stay. Those with dropped events go, except the lowest, whose floor is that of the scan.
     """
     plan, old = seen.plan, seen.plan.zones
     intervals: list[tuple[int, int]] = []

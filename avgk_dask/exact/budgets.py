@@ -1,4 +1,4 @@
-"""Budgets: any real ``k`` in (0, C], held as an exact fraction."""
+"""Budgets: any real ``k`` in (0, C], as an exact fraction."""
 
 from __future__ import annotations
 
@@ -20,22 +20,16 @@ DEFAULT_BUDGETS = range(1, 11)
 #: Integer budgets that a report can look up.
 MOST_IN_CURVE = 100
 
-#: Digits before or after the point past which a number is not a budget, but would take for ever as a fraction.
+#: Digits before or after the point beyond which a number is not a budget, and would take forever as a fraction.
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
-#: Scores that a window of ranks holds at most: enough to know a share of labels well, few enough to be held for many
-#: budgets.
+#: The most scores in a window of ranks: enough to estimate a share of labels, few enough to hold for many budgets.
 _WIDEST_WINDOW = 1 << 14
 
 
 def parse_budget(k: Any) -> Fraction:
     """Return ``k`` as an exact fraction; a float means the decimal that Python prints for it.
-
-    Raises
-    ------
-    BudgetError
-        For a bool, NaN, infinity, or anything that is not a number.
 
     Examples
     --------
@@ -60,37 +54,23 @@ def parse_budget(k: Any) -> Fraction:
 
 
 def as_float(n_labels: int, n_samples: int) -> float:
-    """Return the least float that stands for B labels of N samples: the decimal printed for it is not below B / N.
-
-    Examples
-    --------
-    >>> 2 / 3, as_float(2, 3), as_float(3, 2)
-    (0.6666666666666666, 0.6666666666666667, 1.5)
-
-    """
+    """Return the least float for B labels of N samples: the decimal printed for it is not below B / N."""
     k = n_labels / n_samples
     return k if parse_budget(k) * n_samples >= n_labels else math.nextafter(k, math.inf)
 
 
 def whole_budgets(most: int) -> tuple[Fraction, ...]:
-    """Return the integer budgets from 1 up to ``most``.
-
-    Examples
-    --------
-    >>> whole_budgets(2), whole_budgets(0)
-    ((Fraction(1, 1), Fraction(2, 1)), ())
-
-    """
+    """Return the integer budgets from 1 up to ``most``."""
     return tuple(Fraction(k) for k in range(1, most + 1))
 
 
 def is_scalar(k: Any) -> bool:
-    """Whether ``k`` stands for one budget rather than a sequence of them."""
+    """Return whether ``k`` is one budget rather than a sequence."""
     return isinstance(k, (str, bytes)) or not isinstance(k, Iterable) or getattr(k, "ndim", 1) == 0
 
 
 def parse_one(k: Any, n_classes: int) -> Fraction:
-    """Return one budget; refuse several."""
+    """Return the only budget; refuse several."""
     budgets = parse_budgets(k, n_classes)
     if len(budgets) != 1:
         raise BudgetError(f"k must be one budget; got {len(budgets)}. Call it once for each.")
@@ -98,14 +78,7 @@ def parse_one(k: Any, n_classes: int) -> Fraction:
 
 
 def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
-    """Return one or several budgets as exact fractions between 0 and C, equal floats once.
-
-    Examples
-    --------
-    >>> parse_budgets([2, 1, "2.0", 0.5], 3)
-    (Fraction(2, 1), Fraction(1, 1), Fraction(1, 2))
-
-    """
+    """Return one or several budgets as exact fractions between 0 and C, equal floats once."""
     if n_classes < 1:
         raise ScoresError(f"scores must have at least one class; got {n_classes}. Check how they were stored.")
     refuse_masked(k, "k")
@@ -131,27 +104,16 @@ def count_labels(budget: Fraction, n_samples: int) -> int:
 
 
 def count_labels_of_each(budget: Fraction, n_samples: Ints) -> Ints:
-    """Return B = floor(N * k) for each of several N.
-
-    Examples
-    --------
-    >>> count_labels_of_each(Fraction(3, 2), np.array([1, 4, 1])).tolist()
-    [1, 6, 1]
-
-    """
+    """Return B = floor(N * k) for each of several N."""
     different, which = np.unique(n_samples, return_inverse=True)
     counts = [n * budget.numerator // budget.denominator for n in different.tolist()]
     return np.array(counts, np.int64)[which]
 
 
 def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
-    """Return B' = floor((n + 1) k - C), the labels of n calibration samples with which a new one has k expected.
+    """Return B' = floor((n + 1) k - C): with B' labels on n calibration samples, a new sample has at most k expected.
 
-    Raises
-    ------
-    BudgetError
-        Where that is negative: the new sample alone might take more.
-
+    If that is negative, the new sample alone might have more: raise BudgetError.
     """
     count = math.floor((n_samples + 1) * budget - n_classes)
     if count < 0:
@@ -163,15 +125,9 @@ def count_guaranteed(budget: Fraction, n_samples: int, n_classes: int) -> int:
 
 
 def window_start(count: int) -> int:
-    """Return the lower end of the window of ranks up to B in which the share of labels is looked at.
+    """Return the lower end of the window of ranks up to B in which the share of labels is estimated.
 
-    B less the least w with w**3 >= B**2, or less 16,384 where that is more.
-
-    Examples
-    --------
-    >>> window_start(1000), window_start(0), window_start(10**9)
-    (900, 0, 999983616)
-
+    It is B - w, with the least w for which w**3 >= B**2, but at most 16,384.
     """
     width = int(count ** (2 / 3))
     while width**3 >= count**2 and width:
@@ -182,7 +138,7 @@ def window_start(count: int) -> int:
 
 
 def largest_integer(budgets: Sequence[Fraction]) -> int:
-    """Return the largest integer budget, 0 where there is none (top-k needs integers)."""
+    """Return the largest integer budget, or 0 (top-k needs integers)."""
     return max((int(b) for b in budgets if b.denominator == 1), default=0)
 
 

@@ -1,4 +1,4 @@
-"""What a conformal threshold promises: its rank, and how many new labels its sets hold by chance."""
+"""The coverage of a conformal threshold: its rank, and the distribution of hits among new samples."""
 
 from __future__ import annotations
 
@@ -8,34 +8,20 @@ from fractions import Fraction
 
 import numpy as np
 
-#: Standard deviations from the mode beyond which nothing is added up: less than 1e-300 of all.
+#: Standard deviations from the mode beyond which terms are left out: less than 1e-300 of all.
 _FAR = 45
 
 
 def quantile_rank(n_samples: int, alpha: Fraction) -> int:
-    """Return ceil((n + 1) (1 - alpha)): which of n ascending scores bounds a new one with probability 1 - alpha.
-
-    Examples
-    --------
-    >>> quantile_rank(99, Fraction(1, 10)), quantile_rank(8, Fraction(1, 10))
-    (90, 9)
-
-    """
+    """Return ceil((n + 1) (1 - alpha)): the rank among n ascending scores that bounds a new one with probability 1 - alpha."""
     return math.ceil((n_samples + 1) * (1 - alpha))
 
 
 @dataclass(frozen=True)
 class HitLaw:
-    """The number of hits among ``n_new`` samples of the threshold at a rank of ``n_samples`` calibration scores.
+    """The distribution of hits among ``n_new`` samples, for the threshold at a rank of ``n_samples`` calibration scores.
 
-    It is beta-binomial, with rank and n + 1 - rank, where scores do not tie. Beyond n everything is in the set.
-
-    Examples
-    --------
-    >>> law = HitLaw(9, 9, 1)  # the largest of nine scores
-    >>> round(law.at_most(0), 12), round(law.at_least(1), 12), law.interval(0.5)
-    (0.1, 0.9, (1, 1))
-
+    It is beta-binomial, with rank and n + 1 - rank, unless scores tie. With a rank above n, all classes are in the set.
     """
 
     n_samples: int
@@ -43,11 +29,11 @@ class HitLaw:
     n_new: int
 
     def at_most(self, hits: int) -> float:
-        """Return the probability of so many hits, or fewer."""
+        """Return the probability of at most this number of hits."""
         return self._parts(hits)[0]
 
     def at_least(self, hits: int) -> float:
-        """Return the probability of so many hits, or more."""
+        """Return the probability of at least this number of hits."""
         return self._parts(hits - 1)[1]
 
     def interval(self, level: float) -> tuple[int, int]:
@@ -62,31 +48,22 @@ class HitLaw:
         return low
 
     def _parts(self, hits: int) -> tuple[float, float]:
-        """Return the probabilities of at most so many hits, and of more.
-
-        In the order of all scores, new and old, the threshold is the old one of its rank: at most so many new ones are
-        below it if among the first rank + hits of all there are that many old ones. That number is hypergeometric.
-        """
+        """Return the probabilities of at most this number of hits, and of more."""
         if hits < 0 or hits >= self.n_new or self.rank > self.n_samples:
             return (1.0, 0.0) if hits >= self.n_new else (0.0, 1.0)
-        return _hypergeometric_parts(self.n_samples, self.n_new, self.rank + hits, self.rank)
-
-
-def _hypergeometric_parts(n_old: int, n_new: int, n_drawn: int, at: int) -> tuple[float, float]:
-    """Return the probabilities that at least ``at``, and that fewer, of the drawn ones are old.
-
-    Neighbouring probabilities have simple quotients: their products from the mode on, over their sum, are exact but for
-    rounding, and only what is near the mode has to be added up.
-    """
-    n = n_old + n_new
-    spread = math.sqrt(n_drawn * (n_old / n) * (n_new / n) * max(n - n_drawn, 1) / max(n - 1, 1))
-    mode, reach = (n_old + 1) * (n_drawn + 1) // (n + 2), int(_FAR * (spread + 1))
-    low = max(0, n_drawn - n_new, mode - reach)
-    high = min(n_old, n_drawn, mode + reach)
-    i = np.arange(low, high, dtype=np.float64)
-    steps = np.log((n_old - i) * (n_drawn - i)) - np.log((i + 1) * (n_new - n_drawn + i + 1))
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
-    parts = np.exp(logs - logs.max())
-    first = min(max(at - low, 0), parts.size)
-    total = float(parts.sum())
-    return float(parts[first:].sum()) / total, float(parts[:first].sum()) / total
+        # The threshold is the old score of its rank. At most ``hits`` new scores are below it if at least ``rank`` of the first
+        # rank + hits among all scores are old. That number is hypergeometric. Quotients of neighbouring probabilities are
+        # simple: their products from the mode on, over their sum, are exact but for rounding, and only terms near the mode
+        # have to be added.
+        n_old, n_new, n_drawn = self.n_samples, self.n_new, self.rank + hits
+        n = n_old + n_new
+        spread = math.sqrt(n_drawn * (n_old / n) * (n_new / n) * max(n - n_drawn, 1) / max(n - 1, 1))
+        mode, reach = (n_old + 1) * (n_drawn + 1) // (n + 2), int(_FAR * (spread + 1))
+        low, high = max(0, n_drawn - n_new, mode - reach), min(n_old, n_drawn, mode + reach)
+        i = np.arange(low, high, dtype=np.float64)
+        steps = np.log((n_old - i) * (n_drawn - i)) - np.log((i + 1) * (n_new - n_drawn + i + 1))
+        logs = np.concatenate([[0.0], np.cumsum(steps)])
+        parts = np.exp(logs - logs.max())
+        first = min(max(self.rank - low, 0), parts.size)
+        total = float(parts.sum())
+        return float(parts[first:].sum()) / total, float(parts[:first].sum()) / total

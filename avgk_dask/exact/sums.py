@@ -1,4 +1,4 @@
-"""Exact sums of floats: fixed point, rounded once, at the very end; and order keys as exact numbers."""
+"""Exact sums of floats, in fixed point and rounded once at the end, and order keys as exact numbers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ExactSums(State):
 
     @classmethod
     def zeros(cls, n: int) -> Self:
-        """Return ``n`` sums of nothing."""
+        """Return ``n`` empty sums."""
         return cls(np.zeros((n, _N_LIMBS), np.int64))
 
     @classmethod
     def of(cls, values: Array) -> Self:
-        """Return the one sum of some values."""
+        """Return the sum of some values."""
         return cls.by_group(values, np.zeros(values.size, np.int64), 1)
 
     @classmethod
@@ -52,7 +52,7 @@ class ExactSums(State):
         return sums.settled()
 
     def add(self, values: Array, groups: Array) -> None:
-        """Add each value to the sum of its group, in place: only the code that makes the sums may do that."""
+        """Add each value to the sum of its group, in place."""
         wide = np.ascontiguousarray(values, np.float64)
         names = np.ascontiguousarray(groups, np.int64)
         if wide.size and not (wide.min() > -_MOST and wide.max() < _MOST):
@@ -68,7 +68,7 @@ class ExactSums(State):
         add_exact(wide.view(np.int64), names, self.limbs)
 
     def settled(self) -> Self:
-        """Return the same sums with every limb but the last in [0, 2**32), so that many more can be added."""
+        """Return the sums with every limb but the last in [0, 2**32), so that more can be added."""
         limbs = self.limbs.copy()
         for number in range(_N_LIMBS - 1):
             limbs[:, number + 1] += limbs[:, number] >> 32
@@ -86,32 +86,24 @@ class ExactSums(State):
         return [self[i] for i in range(len(self))]
 
     def running(self) -> Self:
-        """Return the sum of each and all before it."""
+        """Return the cumulative sums."""
         return type(self)(np.cumsum(self.settled().limbs, axis=0)).settled()
 
     def integers(self) -> tuple[Array, int]:
-        """Return the sums as Python integers, and the integer that stands for 1."""
+        """Return the sums as Python integers, and the integer for 1."""
         total = np.zeros(len(self), object)
         for number in range(_N_LIMBS):
             total = total + (self.limbs[:, number].astype(object) << (32 * number))
         return total, _UNIT
 
     def scattered(self) -> tuple[Ints, Ints, Ints]:
-        """Return the limbs that are not zero, for ``gathered``: the numbers of sum and limb, and the limb."""
+        """Return the numbers of sum and limb of each nonzero limb, and the limbs."""
         group, number = np.nonzero(self.limbs)
         return group, number, self.limbs[group, number]
 
-    def add_scattered(self, group: int, numbers: Ints, amounts: Ints) -> None:
-        """Add limbs that ``scattered`` gave to one sum."""
-        np.add.at(self.limbs[group], numbers, amounts)
-
-    def taken(self, which: Ints) -> Self:
-        """Return a copy of some of the sums."""
-        return type(self)(self.limbs[which].copy())
-
     @classmethod
     def gathered(cls, numbers: Ints, amounts: Ints) -> Fraction:
-        """Return the sum of all limbs that ``scattered`` gave."""
+        """Return the sum of limbs from ``scattered``."""
         limbs = np.zeros(_N_LIMBS, object)
         np.add.at(limbs, numbers, amounts.astype(object))
         return _value(limbs)
@@ -124,13 +116,7 @@ def _value(limbs: Array) -> Fraction:
 def error_of(weight: Fraction, n_labelled: int) -> Fraction:
     """Return the error of sets with this label weight inside: 1 - weight / n, but never below 0.
 
-    Stored probabilities are rounded: ten of 0.1 sum to a little more than 1, which is no negative error.
-
-    Examples
-    --------
-    >>> error_of(Fraction(3), 4), error_of(10 * Fraction(0.1), 1)
-    (Fraction(1, 4), Fraction(0, 1))
-
+    The sum of stored probabilities may exceed 1 by rounding: ten times 0.1 does.
     """
     return max(1 - weight / n_labelled, Fraction(0))
 

@@ -1,7 +1,7 @@
 """Loops over arrays: order keys, listed scores, ranks, counts and exponentials.
 
-``compiled`` and ``numpy`` hold the same kernels, and ``dispatch`` chooses. Here are the numbers that both share, and the
-scratch space of kernels that look at whole rows.
+``compiled`` and ``numpy`` hold the same kernels, and ``dispatch`` chooses. This module holds the constants and the scratch
+space that both share.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import numpy as np
 LOG2_E = 1.4426950408889634
 LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")
 LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
-#: Added and taken off again, it rounds to an integer, which then stands in the last bits of the sum.
+#: Adding and subtracting it rounds to an integer, which is in the last bits of the sum.
 ROUNDING = 1.5 * 2.0**52
 #: Times this, less the excess: the upper half of a float's bits.
 SPLITTER = 2.0**27 + 1
-#: Exponentials of less are not normal numbers.
+#: Exponentials of smaller numbers are not normal numbers.
 LEAST_EXPONENT = -708.0
-#: What is below this and comes from a 32-bit score is 0, whatever it is divided by.
+#: Exponentials of smaller numbers are 0, whatever they are divided by.
 LEAST_WIDE = -746.0
-#: Differences of logits are no less where they are squared: no float64 overflows by it, and no probability is left
-#: there.
+#: The least difference of logits, so that its square does not overflow; its probability is 0.
 LEAST_DIFFERENCE = -1e150
-#: Sums are those of so many lanes: class c is added to lane c mod 8.
+#: Lanes of a sum: class c is added to lane c mod 8.
 LANES = 8
-#: The same if only sums are wanted: enough lanes that no addition waits for the last one.
+#: Lanes if only sums are computed: enough that no addition waits for the last one.
 SUM_LANES = 64
 #: Classes, and rows, that are mixed at a time: they and their weights stay in the nearest cache.
 MIXED_CLASSES = 128

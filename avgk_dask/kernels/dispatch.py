@@ -1,10 +1,8 @@
 """Kernels as the other folders call them: compiled for large matrices, NumPy for small ones.
 
-Each kernel exists twice, under the same name, in ``kernels/compiled`` and ``kernels/numpy``: its twin there defines
-what it does. Both are called the same way and give the same bits, so a process, a worker or a single call may use
-either. Compiling takes seconds, and a small matrix needs only milliseconds. The compiled kernels, and numba, are
-imported when they are first needed. ``watching`` reports when a kernel is being compiled, so that progress bars can
-show it.
+Each kernel exists twice, with the same name, arguments and bits: in ``kernels/numpy``, whose docstring defines it, and in
+``kernels/compiled``. Compiling takes seconds, and a small matrix needs only milliseconds. The compiled kernels, and
+numba, are imported when they are first needed. ``watching`` reports to progress bars when a kernel is being compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any
 from ..settings import setting
 from ..threads import forkable
 
-#: What is called when compiling begins (True) and when it ends (False), in the thread that compiles.
+#: Called when compiling begins (True) and when it ends (False), in the thread that compiles.
 Watcher = Callable[[bool], Any]
 
 _lock = forkable(Lock())
@@ -35,10 +33,7 @@ def is_compiling() -> bool:
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Call a function whenever compiling begins and ends in this process; loading from the cache does not count.
-
-    Kernels compile others that they call: these are not reported.
-    """
+    """Call a function whenever compiling begins and ends in this process; loading from the cache does not count."""
     _watchers.append(watcher)
     try:
         yield
@@ -47,7 +42,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def _change(by: int) -> None:
-    """Count kernels that begin or end to be compiled, and call the watchers at the first and the last."""
+    """Count the kernels being compiled, which compile others that they call; call the watchers at the first and last."""
     global _n_open
     with _lock:
         before, _n_open = is_compiling(), _n_open + by
@@ -58,12 +53,10 @@ def _change(by: int) -> None:
 
 @cache
 def listen() -> None:
-    """Listen to numba, from the first call on."""
+    """Register with numba, once."""
     from numba.core import event
 
     class Listener(event.Listener):  # type: ignore[misc]
-        """Counts what is being compiled."""
-
         def on_start(self, event: Any) -> None:
             _change(1)
 
@@ -75,17 +68,16 @@ def listen() -> None:
 
 #: The kernels of each module; ``compiled`` and ``numpy`` hold modules of the same names.
 MODULES = {
-    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells find_brackets find_edge
+    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells find_brackets
         group_order half_keys join_bins move_cells rank_in_row scatter_rows step_events""",
     "exponentials": """exponentials logarithms mix_rows row_sums scaled_losses sigmoid_narrow sigmoid_wide
         softmax_narrow softmax_norms softmax_part softmax_wide""",
-    "ranks": "add_products count_lower order_top rank_top row_floor",
+    "ranks": "add_products count_lower rank_top",
     "rows": "add_strata count_sets find_labels gather_above hold_rows rank_labels scan_rows split_rows tell_sets",
 }
 #: The module of each kernel.
 KERNELS = {name: module for module, names in MODULES.items() for name in names.split()}
-#: Threads that import numba at once see it half made, or wait for each other forever: they hold different locks of its
-#: own.
+#: Threads that import numba at once see it half made, or deadlock over its own locks.
 _importing = forkable(RLock())
 
 
@@ -96,13 +88,13 @@ def compiled_kernel(name: str) -> Any:
         return getattr(import_module(f".compiled.{KERNELS[name]}", __package__), name)
 
 
-def plain_twin(name: str) -> Any:
-    """Return the plain twin of a kernel."""
+def numpy_kernel(name: str) -> Any:
+    """Return the NumPy kernel of a name."""
     return getattr(import_module(f".numpy.{KERNELS[name]}", __package__), name)
 
 
 def kept_in() -> str:
-    """Return the folder in which numba keeps the compiled kernels."""
+    """Return the folder of numba's cache."""
     return str(compiled_kernel("hold_rows")._cache.cache_path)
 
 
@@ -116,31 +108,31 @@ def work_on(n_scores: int) -> None:
 
 
 class Kernel:
-    """A kernel of the table, called by name."""
+    """A kernel that chooses its implementation by the size of the matrix and of its arguments."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __call__(self, *arguments: Any) -> Any:
-        """Do what the kernel and its twin do."""
+        """Call the kernel."""
         most = setting("plain-scores")
-        is_small = _n_scores.get() <= most and all(_size(given) <= most for given in arguments[:2])
-        return (self.plain if is_small else self.compiled)(*arguments)
+        is_small = _n_scores.get() <= most and all(_size(argument) <= most for argument in arguments[:2])
+        return (self.numpy if is_small else self.compiled)(*arguments)
 
     @cached_property
-    def plain(self) -> Any:
-        """The plain twin."""
-        return plain_twin(self.name)
+    def numpy(self) -> Any:
+        """The NumPy kernel."""
+        return numpy_kernel(self.name)
 
     @cached_property
     def compiled(self) -> Any:
-        """The compiled kernel; it is compiled, or loaded, when it is called with new types."""
+        """The compiled kernel; numba compiles or loads it when it is called with new types."""
         return compiled_kernel(self.name)
 
 
-def _size(given: Any) -> int:
-    """Return how many numbers an argument holds: that of the first array in a tuple."""
-    return _size(given[0]) if isinstance(given, tuple) else getattr(given, "size", 0)
+def _size(argument: Any) -> int:
+    """Return the size of an array, or of the first array in a tuple."""
+    return _size(argument[0]) if isinstance(argument, tuple) else getattr(argument, "size", 0)
 
 
 _ALL = {name: Kernel(name) for name in KERNELS}

@@ -1,12 +1,12 @@
-"""Order keys: every real dtype as int64 of the same order, so that selection is integer.
+"""Order keys: scores of any real dtype as int64 that sort in the same order.
 
-Floats are sign and magnitude, and so are their keys: a positive float's bits, a negative
-float's magnitude bits negated. Then -0.0 and 0.0 share the key 0, infinities are ordinary,
-and consecutive floats have consecutive keys. NaN gets one key below all others.
+The key of a positive float is its bits, that of a negative float its magnitude bits, negated. So -0.0 and 0.0 share the
+key 0, infinities are ordinary, and consecutive floats have consecutive keys. NaN has one key below all others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..arrays import Array, Floats, Ints
 from ..credentials import shown
 from ..errors import DtypeError
-from . import dispatch as chosen
+from . import dispatch
 
 Keys = Ints
 
@@ -26,7 +26,7 @@ KEY_MAX = 2**63 - 1
 #: The key of every NaN: below -inf, whose float64 key is -0x7FF0000000000000.
 NAN_KEY = KEY_MIN
 
-#: What NaN is among the 16-bit keys that carry half floats.
+#: NaN among the 16-bit keys that carry half floats.
 HALF_NAN = np.iinfo(np.int16).min
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -34,8 +34,8 @@ _NAMES = {"float16", "float32", "float64", *(f"{u}int{bits}" for u in ("", "u") 
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
-    """Return the dtype in native byte order, or refuse one that is not served; ``where`` names its place."""
+def check_dtype(dtype: Any, place: str = "") -> np.dtype[Any]:
+    """Return the dtype in native byte order, or refuse one that is not supported; ``place`` is named in the error."""
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:
@@ -48,18 +48,18 @@ def check_dtype(dtype: Any, where: str = "") -> np.dtype[Any]:
     if native == BFLOAT16 or native.name in _NAMES:
         return native
     raise DtypeError(
-        f"scores must be real numbers of at most 64 bits; got dtype {dtype}{where and f' in {where}'}. "
+        f"scores must be real numbers of at most 64 bits; got dtype {dtype}{place and f' in {place}'}. "
         "Convert them first, for example with scores.astype('float32')."
     )
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether the dtype is a floating-point one, and so may hold NaN."""
+    """Return whether a dtype is a floating-point one, and so may hold NaN."""
     return dtype.kind == "f" or dtype == BFLOAT16
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
-    """Whether the dtype is a 16-bit float, whose carrier is its key."""
+    """Return whether a dtype is a 16-bit float, whose carrier is its key."""
     return is_float(dtype) and dtype.itemsize == 2
 
 
@@ -110,45 +110,30 @@ def key_range(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def first_key_above(value: Any, dtype: np.dtype[Any]) -> int:
-    """Return the smallest key whose value exceeds ``value``, without rounding ``value`` to the dtype.
-
-    ``score > value`` is then exactly ``key >= first_key_above(value, dtype)``. The answer may lie
-    one past the dtype's largest key: nothing exceeds ``value``.
-
-    Examples
-    --------
-    >>> first_key_above(2.5, np.dtype("uint8")), first_key_above(255, np.dtype("uint8"))
-    (3, 256)
-
-    """
-    low, high = key_range(dtype)
+    """Return the smallest key whose value exceeds ``value``, unrounded; one past the largest key if none does."""
     bound = _exact_value(value)
-    while low <= high:
-        middle = (low + high) // 2
-        if _exact_value(decode(np.array([middle]), dtype)[0]) <= bound:
-            low = middle + 1
-        else:
-            high = middle - 1
-    return low
+    return _first_key(lambda score: score > bound, dtype)
 
 
 def first_key_from(value: Any, dtype: np.dtype[Any]) -> int:
-    """Return the smallest key whose value is at least ``value``, unrounded; one past the largest if there is none.
+    """Return the smallest key whose value is at least ``value``, unrounded; one past the largest key if none is."""
+    bound = _exact_value(value)
+    return _first_key(lambda score: score >= bound, dtype)
 
-    Examples
-    --------
-    >>> first_key_from(2.5, np.dtype("uint8")), first_key_from(2, np.dtype("uint8"))
-    (3, 2)
 
-    """
-    above, lowest = first_key_above(value, dtype), key_range(dtype)[0]
-    if above > lowest and _exact_value(decode(np.array([above - 1]), dtype)[0]) == _exact_value(value):
-        return above - 1
-    return above
+def _first_key(accept: Callable[[Any], bool], dtype: np.dtype[Any]) -> int:
+    low, high = key_range(dtype)
+    while low <= high:
+        middle = (low + high) // 2
+        if accept(_exact_value(decode(np.array([middle]), dtype)[0])):
+            high = middle - 1
+        else:
+            low = middle + 1
+    return low
 
 
 def _exact_value(value: Any) -> Fraction | float:
-    """Return a number as a fraction, and an infinity as a float: the two compare exactly."""
+    """Return a number as a fraction, or an infinity as a float: these compare exactly."""
     if isinstance(value, np.generic) and not isinstance(value, np.longdouble):
         value = value.item() if value.dtype != BFLOAT16 else float(value)
     if isinstance(value, (float, np.longdouble)) and np.isinf(value):
@@ -157,44 +142,60 @@ def _exact_value(value: Any) -> Fraction | float:
 
 
 def carrier(block: Array) -> Array:
-    """Return the block in a dtype the kernels are compiled for, whose own order is the scores' order.
+    """Return a block in a dtype that the kernels are compiled for, in the same order.
 
-    float32, float64, uint8, int16, int32 and int64 pass unchanged. Half floats become their 16-bit keys (NaN the
-    smallest int16), other integers widen.
+    float32, float64, uint8, int16, int32 and int64 pass unchanged. Half floats become their 16-bit keys, other integers
+    widen.
     """
     dtype = check_dtype(block.dtype)
     block = np.ascontiguousarray(block, dtype)
     if is_half(dtype):
-        return half_keys(block)
+        infinity = np.int16(0x7F80 if dtype == BFLOAT16 else 0x7C00)
+        keys = np.empty(block.shape, np.int16)
+        dispatch.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
+        return keys
     if dtype == np.uint64:
         return (block ^ np.uint64(2**63)).view(np.int64)
     widened = {"int8": np.int16, "uint16": np.int32, "uint32": np.int64}.get(dtype.name)
     return block if widened is None else block.astype(widened)
 
 
-def half_keys(block: Array) -> NDArray[np.int16]:
-    """Return the keys of float16 or bfloat16 values as int16, NaN as the smallest int16."""
-    infinity = np.int16(0x7F80 if block.dtype == BFLOAT16 else 0x7C00)
-    keys = np.empty(block.shape, np.int16)
-    chosen.half_keys(block.view(np.int16).reshape(-1), infinity, np.int16(HALF_NAN), keys.reshape(-1))
-    return keys
-
-
 def carrier_bits(tile: Array) -> tuple[Array, np.int64]:
-    """Return a carrier's bits as integers, and the mask of a float's magnitude (0 for integers).
-
-    A float's key is its magnitude with its sign; an integer's key is the integer.
-    """
+    """Return a carrier's bits as integers, and the mask of a float's magnitude; 0 for integers, which are their keys."""
     if tile.dtype.kind != "f":
         return tile, np.int64(0)
     return tile.view(_BITS[tile.itemsize]), np.int64((1 << (8 * tile.itemsize - 1)) - 1)
 
 
 def carrier_floor(key: int, dtype: np.dtype[Any]) -> Any:
-    """Return the carrier value of a key of the dtype's range: what a first look compares with."""
+    """Return the carrier value of a key in the dtype's range."""
     if dtype in (np.float32, np.float64):
         return decode(np.array([key]), dtype)[0]
     return carrier(np.zeros(1, dtype)).dtype.type(key)
+
+
+def narrow_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the smaller of int32 and int64 that holds all keys of a dtype."""
+    return np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
+
+
+def narrow_keys(scores: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the order keys of carrier values, in 32 bits if these suffice; NaN is the smallest integer."""
+    bits, magnitude = carrier_bits(scores)
+    narrow = narrow_dtype(dtype)
+    if magnitude:
+        keys = np.where(bits < 0, -(bits & narrow.type(magnitude)), bits)
+        keys[scores != scores] = missing_key(dtype)
+        return keys
+    keys = scores.astype(narrow)
+    if is_half(dtype):
+        keys[scores == HALF_NAN] = missing_key(dtype)
+    return keys
+
+
+def missing_key(dtype: np.dtype[Any]) -> int:
+    """Return the narrow key of NaN: the smallest integer."""
+    return -(1 << 8 * narrow_dtype(dtype).itemsize - 1)
 
 
 #: Bits of a tie's pseudo-random draw: the same for any number of keys, and enough for two million of them.
@@ -202,7 +203,7 @@ SPREAD_BITS = 40
 
 
 def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a pseudo-random number for each, distinct for distinct ones: the finaliser of splitmix64, a bijection."""
+    """Return a pseudo-random number for each number, by the finaliser of splitmix64, which is a bijection."""
     with np.errstate(over="ignore"):
         x = numbers + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -210,21 +211,20 @@ def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return x ^ (x >> np.uint64(31))
 
 
-def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
-    """Refine a block that starts at this row and class: ties at chosen keys in a fixed pseudo-random order.
+def spread_keys(keys: Ints, tied: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
+    """Refine the keys of a block that starts at this row and class: ties at some keys in a fixed pseudo-random order.
 
-    The refined key of a score is ``level * 2**bits + draw``: the level says between which of the ascending chosen keys
-    it lies or which of them it equals, and only there the draw counts, which depends on sample and class alone.
-    Selecting on refined keys breaks these ties in the order of their draws, the highest first and of equal ones the
-    first in row-major order, and changes nothing else.
+    The refined key of a score is ``level * 2**bits + draw``. The level is the place of the score between or at the ascending
+    keys ``tied``. The draw, which depends on sample and class alone, is 0 between them. Selecting on refined keys breaks
+    these ties in the order of their draws, the highest first and equal ones in row-major order, and changes nothing else.
     """
-    bits = np.int64(64 - (2 * chosen.size + 1).bit_length())  # what 2 n + 1 levels leave
+    bits = np.int64(64 - (2 * tied.size + 1).bit_length())  # the bits that 2 n + 1 levels leave
     flat = keys.reshape(-1)
-    n_lower = np.searchsorted(chosen, flat)
-    equal = np.flatnonzero(chosen[np.minimum(n_lower, chosen.size - 1)] == flat)
+    n_lower = np.searchsorted(tied, flat)
+    equal = np.flatnonzero(tied[np.minimum(n_lower, tied.size - 1)] == flat)
     level = 2 * n_lower
     level[equal] += 1
-    refined = (level - chosen.size) << bits
+    refined = (level - tied.size) << bits
     row, column = np.divmod(equal, keys.shape[1])
     numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
     refined[equal] += (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
@@ -232,17 +232,9 @@ def spread_keys(keys: Ints, chosen: Ints, first_row: int, first_class: int, n_cl
 
 
 def sample_draws(seed: int, stream: int, samples: Ints) -> Floats:
-    """Return a number in [0, 1), a multiple of 2**-53, for each sample, given their numbers.
+    """Return a pseudo-random multiple of 2**-53 in [0, 1) for each sample, which depends on its number alone.
 
-    They depend on the seed and the sample's number alone, whatever the chunks are. Streams of one seed have nothing in
-    common.
-
-    Examples
-    --------
-    >>> together = sample_draws(3, 0, np.arange(5))
-    >>> bool((together[2:] == sample_draws(3, 0, np.arange(2, 5))).all())
-    True
-
+    Streams of one seed are independent.
     """
     start = scatter(scatter(np.array([seed], np.uint64)) + np.uint64(stream))
     numbers = scatter(np.asarray(samples, np.int64).astype(np.uint64))

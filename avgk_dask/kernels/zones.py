@@ -1,4 +1,4 @@
-"""Tables that find where a key lies, as the kernels take them: among intervals and gaps, or among single keys."""
+"""Tables that place keys among intervals and gaps, or among single keys, in the form that the kernels take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Ints
-from .keys import KEY_MAX
+from ..kernels.keys import KEY_MAX
 
 #: Bins that all zones together share, and entries of the table that finds a key's zone.
 N_BINS = 1 << 14
@@ -22,10 +22,9 @@ _N_EDGE_STARTS = 1 << 16
 class ZoneTable:
     """Zones of keys, from the top down: zone 2 j is the gap above interval j, zone 2 j + 1 interval j.
 
-    A zone reaches from its floor up to the floor of the zone before; what lies below the last
-    interval has none. ``starts`` holds, for each stretch of ``2**table_shift`` keys from the last floor up,
-    the first zone that a key of the stretch can be in, and in its last entry the same for all keys beyond. Each zone
-    has ``n_bins`` bins of ``2**shift`` keys.
+    A zone reaches from its floor up to the floor of the zone before; keys below the last interval have none. ``starts`` holds
+    the first zone of each stretch of ``2**table_shift`` keys from the last floor up, and in its last entry that of all keys
+    beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
     """
 
     floors: Ints
@@ -70,7 +69,7 @@ class ZoneTable:
 
     @property
     def first_zone(self) -> int:
-        """The highest zone a key can be in: 1 where interval 0 reaches the highest int64, else 0."""
+        """The highest zone that a key can be in: 1 if interval 0 reaches the highest int64, else 0."""
         return int(self.starts[-1])
 
     def interval(self, j: int) -> tuple[int, int]:
@@ -78,7 +77,7 @@ class ZoneTable:
         return int(self.floors[2 * j + 1]), self.zone_ceiling(2 * j + 1, KEY_MAX)
 
     def zone_ceiling(self, zone: int, top: int) -> int:
-        """Return the highest key of a zone, ``top`` for the first one in use."""
+        """Return the highest key of a zone; ``top`` for the first zone."""
         return int(self.floors[zone - 1]) - 1 if zone > self.first_zone else top
 
     def arrays(self) -> tuple[Any, ...]:
@@ -92,8 +91,7 @@ class ZoneTable:
 
 def intervals_of(floors: Ints, keys: Array) -> Ints:
     """Return the interval of each key, given the floors of a ``ZoneTable``; every key must lie in one."""
-    found: Ints = floors.size // 2 - np.searchsorted(floors[1::2][::-1], keys, side="right")
-    return found
+    return np.asarray(floors.size // 2 - np.searchsorted(floors[1::2][::-1], keys, side="right"))
 
 
 def shift_to_fit(span: int, n_bins: int) -> int:
@@ -121,5 +119,5 @@ class EdgeTable:
 
     @property
     def n_cells(self) -> int:
-        """Number of cells: before, at and behind the edges."""
+        """Number of cells: before, at and after the edges."""
         return 2 * self.edges.size + 1

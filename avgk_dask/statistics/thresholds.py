@@ -20,6 +20,7 @@ from ..sources.source import Source, choose_pilot_chunks, spread_source
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch
+from .truncated import refuse_spread
 
 
 def find_thresholds(
@@ -44,6 +45,7 @@ def find_thresholds(
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
     options = {"cuts_ties": ties == "first", "windows": windows, "keeps_rows": keeps_rows}
+    refuse_spread(run.source, ties)
     search = drive(_begin(run, budgets, shape, **options), run)
     return search if ties == "first" else _spread_ties(run, search, strata)
 

@@ -1,4 +1,4 @@
-"""Dask arrays whose blocks are not what their metadata promise, and arrays of other kinds, are refused by name."""
+"""Dask arrays whose blocks differ from their metadata, and arrays of other kinds, are refused by name."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_scores__that_are_not_as_declared_are_refused_beside_empty_blocks(lie):
 def test_sets__that_are_not_as_declared_are_refused(lie):
     with pytest.raises((avgk.ScoresError, avgk.DtypeError), match="sets must"):
         avgk.regret(lying(SCORES > 0.5, LIES[lie], (20, 3)), SCORES)
-    with pytest.raises(avgk.ScoresError, match="sets must be what their metadata promise, bool"):
+    with pytest.raises(avgk.ScoresError, match="sets must be bool"):
         avgk.regret(lying(SCORES > 0.5, lambda b: b.astype(int), (20, 3)), SCORES)
 
 
@@ -105,14 +105,14 @@ LABELLED = {
 @pytest.mark.parametrize(
     "lie, match",
     [
-        (lambda b: b[:-1], r"of shape \(\d+,\); got a block of shape"),
-        (longer, r"of shape \(\d+,\); got a block of shape"),
+        (lambda b: b[:-1], r"of shape \(\d+,\), as in their metadata; got a block of shape"),
+        (longer, r"of shape \(\d+,\), as in their metadata; got a block of shape"),
         (lambda b: b[:, None], r"got a block of shape \(\d+, 1\)"),
         (lambda b: SCORES[: len(b)], rf"got a block of shape \(\d+, {C}\)"),
-        (lambda b: b + 0.5, "integers, as their metadata promise; got a block of float64"),
-        (lambda b: b.astype("f4"), "integers, as their metadata promise; got a block of float32"),
-        (lambda b: b.astype(str), "integers, as their metadata promise; got a block of"),
-        (lambda b: b > 1, "integers, as their metadata promise; got a block of bool"),
+        (lambda b: b + 0.5, "integers, as in their metadata; got a block of float64"),
+        (lambda b: b.astype("f4"), "integers, as in their metadata; got a block of float32"),
+        (lambda b: b.astype(str), "integers, as in their metadata; got a block of"),
+        (lambda b: b > 1, "integers, as in their metadata; got a block of bool"),
     ],
 )
 def test_labels__that_are_not_as_declared_are_blamed_themselves(use, lie, match):
@@ -125,7 +125,7 @@ def test_labels__that_are_not_as_declared_are_blamed_themselves(use, lie, match)
 @pytest.mark.parametrize("lie", [LIES["fewer rows"], longer, LIES["fewer classes"], lambda b: b.astype(complex)])
 def test_soft_labels__that_are_not_as_declared_are_blamed_themselves(use, lie):
     for chunks in ((20, C), (20, 3)):
-        with pytest.raises(avgk.LabelsError, match=r"labels must be .*metadata promise"):
+        with pytest.raises(avgk.LabelsError, match=r"labels must .*as in their metadata"):
             LABELLED[use](lying(SCORES, lie, chunks))
 
 

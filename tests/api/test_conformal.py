@@ -380,7 +380,7 @@ def test_memory__of_what_comes_together_is_checked_before_reading():
     scores, labels = problem(n=400)
     with (
         dask.config.set({"avgk.memory-limit": "1 MB"}),
-        pytest.raises(avgk.MemoryLimitError, match="must fit the memory"),
+        pytest.raises(avgk.MemoryLimitError, match="available to a worker thread"),
     ):
         avgk.conformal.calibrate(scores, labels)
 

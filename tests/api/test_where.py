@@ -259,7 +259,7 @@ def test_where__is_refused_if_it_does_not_fit(case):
 
 def test_where__is_refused_in_blocks_that_are_not_what_they_promise():
     where = da.from_array(WHERE, chunks=50).map_blocks(lambda block: block[1:], dtype=bool, chunks=(50,))
-    with pytest.raises(avgk.ScoresError, match="where must be what its metadata promise"):
+    with pytest.raises(avgk.ScoresError, match="where must be bool of shape"):
         avgk.evaluate(GOOD, LABELS, 2, where=where)
     with pytest.raises(avgk.ScoresError, match="compute_chunk_sizes"):
         avgk.evaluate(GOOD, LABELS, 2, where=where[where])

@@ -1,4 +1,4 @@
-"""Probabilities: rows with a score outside [0, 1] are found, whichever side it is on."""
+"""Probabilities: rows with a score outside [0, 1] are found, on either side."""
 
 from __future__ import annotations
 

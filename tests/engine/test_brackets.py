@@ -1,4 +1,4 @@
-"""The pilot's brackets hold what they should, but for very few: each that fails costs a search one more read."""
+"""Very few of the pilot's brackets fail: each failure costs a search one more read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KS = (1, 2, 3, 5, 8)
 
 
 def uneven_rows(seed):
-    """Scores whose rows differ by more than their scores do, so that runs of rows tell how far a pilot may be off."""
+    """Scores whose rows differ by more than their scores do, so that runs of rows show the error of a pilot."""
     rng = np.random.default_rng(seed)
     return (rng.standard_normal((N, C)) + 1.5 * rng.standard_normal((N, 1))).astype(np.float32)
 

@@ -42,7 +42,7 @@ class Interruption(BaseException):
 
 
 class BreakingStore(WrapperStore):
-    """A place for checkpoints that is gone after so many writes."""
+    """A place for checkpoints that is gone after some writes."""
 
     def __init__(self, store, n_writes):
         super().__init__(store)
@@ -121,12 +121,12 @@ def test_checkpoint__changes_no_result(engine, kind, data):
     with using(engine):
         expected = evaluate(store, ks, straddle=straddle)
         chunk_reads(store)
-        for _ in range(data.draw(st.integers(0, 3))):  # interrupted so many times
+        for _ in range(data.draw(st.integers(0, 3))):  # interruptions
             try:
-                found = evaluate(store, ks, BreakingStore(place, data.draw(st.integers(0, 12))), straddle=straddle)
+                actual = evaluate(store, ks, BreakingStore(place, data.draw(st.integers(0, 12))), straddle=straddle)
             except Interruption:
                 continue
-            assert same(found, expected)
+            assert same(actual, expected)
         assert same(evaluate(store, ks, place, straddle=straddle), expected)
         chunk_reads(store)
         assert same(evaluate(store, ks, place, straddle=straddle), expected)
@@ -147,9 +147,9 @@ def test_checkpoint__of_a_grown_store_reads_what_is_new(engine):
     with using(engine), dask.config.set({"avgk.max-events": 20_000}):
         evaluate(store, [1, 2, 5], place)
         grow(store, scores[10_000:], labels[10_000:])
-        found = evaluate(store, [1, 2, 5], place)
+        actual = evaluate(store, [1, 2, 5], place)
         assert chunk_reads(store) <= 0.03 * 202
-        assert same(found, evaluate(store, [1, 2, 5]))
+        assert same(actual, evaluate(store, [1, 2, 5]))
 
 
 def test_checkpoint__of_a_grown_store_reads_again_where_a_threshold_left_its_bracket():
@@ -160,9 +160,9 @@ def test_checkpoint__of_a_grown_store_reads_again_where_a_threshold_left_its_bra
     with using("events"):
         evaluate(store, [1], place)
         grow(store, grown[1_900:], None)
-        found = evaluate(store, [1], place)
+        actual = evaluate(store, [1], place)
         assert chunk_reads(store) <= 40 + 4
-        assert same(found, evaluate(grown, [1]))
+        assert same(actual, evaluate(grown, [1]))
 
 
 @pytest.mark.slow
@@ -175,12 +175,12 @@ def test_checkpoint__of_an_interrupted_run_reads_what_is_missing():
         n_fresh, n_read, n_kills = chunk_reads(store), 0, 0
         while True:
             try:
-                found = evaluate(store, [1, 2], BreakingStore(place, random.randint(1, 12)))
+                actual = evaluate(store, [1, 2], BreakingStore(place, random.randint(1, 12)))
                 break
             except Interruption:
                 n_kills += 1
         n_read = chunk_reads(store)
-    assert same(found, expected)
+    assert same(actual, expected)
     assert n_kills > 5
     assert n_read <= n_fresh + 2 * n_kills  # a group of two bands for each
 
@@ -189,7 +189,7 @@ def test_checkpoint__is_used_with_other_settings_and_threads(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(4_000, 50), chunks=(100, 50))
     store = CountingStore(LocalStore(tmp_path / "s.zarr", read_only=True))
     with using("events"):
-        expected = evaluate(store, [1, 2], tmp_path / "found")
+        expected = evaluate(store, [1, 2], tmp_path / "checkpoint")
     chunk_reads(store)
     other = {
         "avgk.task-bytes": 1 << 20,
@@ -198,7 +198,7 @@ def test_checkpoint__is_used_with_other_settings_and_threads(tmp_path):
         "avgk.pilot-share": 0.5,
     }
     with dask.config.set({**other, "avgk.small-scores": 0}):
-        assert same(evaluate(store, [1, 2], tmp_path / "found"), expected)
+        assert same(evaluate(store, [1, 2], tmp_path / "checkpoint"), expected)
     assert chunk_reads(store) == 0
 
 
@@ -208,8 +208,8 @@ from avgk_dask.store.read import direct
 read, seen = direct._read_file, []
 direct._read_file = lambda path, *rest: (seen.append(path), read(path, *rest))[1]
 with dask.config.set({"avgk.small-scores": 0, "avgk.kept-bytes": 0}):
-    found = avgk.evaluate(sys.argv[1], k=[1, 2], checkpoint=sys.argv[2])
-digest = hashlib.sha256(b"".join(found[name].values.tobytes() for name in sorted(found.variables)))
+    actual = avgk.evaluate(sys.argv[1], k=[1, 2], checkpoint=sys.argv[2])
+digest = hashlib.sha256(b"".join(actual[name].values.tobytes() for name in sorted(actual.variables)))
 print(sum("/scores/" in path for path in seen), digest.hexdigest())
 """
 
@@ -217,7 +217,7 @@ print(sum("/scores/" in path for path in seen), digest.hexdigest())
 @pytest.mark.slow
 def test_checkpoint__is_found_by_another_process(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(4_000, 50), chunks=(100, 50))
-    command = [sys.executable, "-c", SECOND, str(tmp_path / "s.zarr"), str(tmp_path / "found")]
+    command = [sys.executable, "-c", SECOND, str(tmp_path / "s.zarr"), str(tmp_path / "checkpoint")]
     one, other = (subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2))
     assert int(one[0]) > 40
     assert int(other[0]) == 0
@@ -226,13 +226,13 @@ def test_checkpoint__is_found_by_another_process(tmp_path):
 
 def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch):
     scores, labels, _ = Simulation(500, 10).rows(0, 500)
-    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "checkpoint"
     evaluate(store, [1], place)
     with pytest.raises(avgk.OptionError, match="straddle was 'True' and is 'False'"):
         evaluate(store, [1], place, straddle=False)
     with pytest.raises(avgk.OptionError, match="function was 'evaluate' and is 'threshold'"):
         avgk.threshold(store, [1], checkpoint=place)
-    with pytest.raises(avgk.OptionError, match="none of whose parts"):
+    with pytest.raises(avgk.OptionError, match="of other data"):
         evaluate(stored(scores + 1, labels, (50, 10)), [1], place)
     with pytest.raises(avgk.OptionError, match="same labels"):
         evaluate(stored(scores, (labels + 1) % 10, (50, 10)), [1], place)
@@ -252,13 +252,13 @@ def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch)
 @pytest.mark.slow
 def test_checkpoint__that_is_damaged_is_computed_again(tmp_path):
     scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
-    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "checkpoint"
     with using("waves"):
         expected = evaluate(store, [1, 2], place)
         for file in sorted(path for path in place.rglob("*") if path.is_file()):
             data = file.read_bytes()
             kinds = b"", data[: len(data) // 2], bytes([*data[:40], data[40] ^ 1, *data[41:]])
-            # What is left of a request may still say something, which is then refused.
+            # A damaged request may still name another one, which is then refused.
             file.write_bytes(b"" if file.name == "request.json" else kinds[len(file.name) % 3])
             assert same(evaluate(store, [1, 2], place), expected)
     assert json.loads((place / "request.json").read_text())["function"] == "evaluate"
@@ -312,16 +312,16 @@ def test_checkpoint__serves_every_function_that_scans(tmp_path, top_m):
         with using("events"):
             expected = getattr(avgk, name)(path, *arguments, **options)
             for is_finished in (False, True):
-                found = getattr(avgk, name)(path, *arguments, **options, checkpoint=place)
-                if not hasattr(found, "attrs"):
-                    told = {"reads": 0} if is_finished and hasattr(found, "reads") else {}
-                    assert found == (dataclasses.replace(expected, **told) if told else expected)
+                actual = getattr(avgk, name)(path, *arguments, **options, checkpoint=place)
+                if not hasattr(actual, "attrs"):
+                    reads = {"reads": 0} if is_finished and hasattr(actual, "reads") else {}
+                    assert actual == (dataclasses.replace(expected, **reads) if reads else expected)
                     continue
                 names = [reads for reads in ("reads", "calibration_reads") if reads in expected.attrs]
                 for reads in names:  # a pass that a call asks for twice is kept from the first time on
                     n = expected.attrs[reads]
-                    assert found.attrs[reads] == 0 if is_finished else 0 < found.attrs[reads] <= n
-                assert found.assign_attrs({reads: expected.attrs[reads] for reads in names}).identical(expected)
+                    assert actual.attrs[reads] == 0 if is_finished else 0 < actual.attrs[reads] <= n
+                assert actual.assign_attrs({reads: expected.attrs[reads] for reads in names}).identical(expected)
 
 
 @pytest.mark.slow
@@ -353,7 +353,7 @@ def test_reads__count_those_of_this_call(engine):
 def test_checkpoint__with_a_file_in_the_place_of_another_computes_that_again(tmp_path, engine):
     """As after a restore that went wrong: the file is sound, and its hash is its own."""
     scores, labels, _ = Simulation(1_000, 10).rows(0, 1_000)
-    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "checkpoint"
     with using(engine):
         expected = evaluate(store, [1, 2], place)
         chunk_reads(store)
@@ -409,14 +409,14 @@ def test_shelves__tell_what_fails(tmp_path):
     (tmp_path / "file").write_text("")
     store = stored(np.eye(100, 4, dtype="f4"), None, (10, 4))
     with pytest.raises(avgk.StoreError, match=r"request\.json of"):
-        evaluate(store, [1], tmp_path / "file" / "found")
+        evaluate(store, [1], tmp_path / "file" / "checkpoint")
 
 
 def test_format__of_checkpoints_is_told(tmp_path):
     evaluate(stored(np.eye(100, 4, dtype="f4"), None, (10, 4)), [1], tmp_path)
-    told = json.loads(pathlib.Path(tmp_path / "request.json").read_text())
-    assert told["format"] == checkpoints.FORMAT
-    assert told["avgk_dask"] == avgk.__version__
+    request = json.loads(pathlib.Path(tmp_path / "request.json").read_text())
+    assert request["format"] == checkpoints.FORMAT
+    assert request["avgk_dask"] == avgk.__version__
 
 
 @pytest.mark.slow
@@ -428,13 +428,13 @@ def test_checkpoint__of_a_store_that_a_writer_appended_to_reads_what_is_new(tmp_
         writer.append(scores[:10_000], labels[:10_000])
     store = CountingStore(LocalStore(path, read_only=True))
     with using("events"):
-        evaluate(store, [1, 2, 5], tmp_path / "found")
+        evaluate(store, [1, 2, 5], tmp_path / "checkpoint")
         with avgk.ScoreWriter(path, append=True) as writer:
             writer.append(scores[10_000:], labels[10_000:])
         chunk_reads(store)
-        found = evaluate(store, [1, 2, 5], tmp_path / "found")
+        actual = evaluate(store, [1, 2, 5], tmp_path / "checkpoint")
         assert chunk_reads(store) <= 0.03 * 334
-        assert same(found, evaluate(scores, [1, 2, 5], labels=labels))
+        assert same(actual, evaluate(scores, [1, 2, 5], labels=labels))
 
 
 def changed(store, name, **document):
@@ -447,10 +447,10 @@ def test_checkpoint__is_of_what_the_chunks_mean(tmp_path):
     path, scores = tmp_path / "s.zarr", np.random.default_rng(0).integers(0, 1000, (200, 5)).astype("i2")
     array = zarr.open_group(path, mode="w").create_array("scores", data=scores, chunks=(20, 5))
     array.attrs["scale_factor"] = 0.001
-    evaluate(path, [1], tmp_path / "found")
+    evaluate(path, [1], tmp_path / "checkpoint")
     changed(path, "scores", attributes={"scale_factor": 0.002})
-    with pytest.raises(avgk.OptionError, match="none of whose parts"):
-        evaluate(path, [1], tmp_path / "found")
+    with pytest.raises(avgk.OptionError, match="of other data"):
+        evaluate(path, [1], tmp_path / "checkpoint")
 
 
 def test_checkpoint__sees_changes_behind_links(tmp_path):
@@ -459,9 +459,9 @@ def test_checkpoint__sees_changes_behind_links(tmp_path):
     (path / "scores" / "c").rename(tmp_path / "chunks")
     (path / "scores" / "c").symlink_to(tmp_path / "chunks")
     (tmp_path / "chunks" / "nowhere").symlink_to(tmp_path / "nothing")
-    evaluate(path, [1], tmp_path / "found")
+    evaluate(path, [1], tmp_path / "checkpoint")
     array[20:40] = scores[20:40] + 5
-    assert same(evaluate(path, [1], tmp_path / "found"), evaluate(path, [1]))
+    assert same(evaluate(path, [1], tmp_path / "checkpoint"), evaluate(path, [1]))
 
 
 def test_checkpoint__tells_large_labels_from_negative_ones():
@@ -482,9 +482,9 @@ def test_checkpoint__of_a_store_that_grows_again_and_again_reads_what_is_new(eng
         evaluate(store, [1, 2], place)
         for first in range(2_000, 2_300, 100):
             grow(store, scores[first : first + 100], labels[first : first + 100])
-            found = evaluate(store, [1, 2], place)
+            actual = evaluate(store, [1, 2], place)
             assert chunk_reads(store) <= 5
-        assert same(found, evaluate(store, [1, 2]))
+        assert same(actual, evaluate(store, [1, 2]))
 
 
 @pytest.mark.slow
@@ -514,11 +514,11 @@ def test_checkpoint__of_larger_workers_is_not_used_where_it_would_not_fit(monkey
 def test_checkpoint__inside_its_store_is_refused(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(200, 5), chunks=(50, 5))
     before = sorted(tmp_path.rglob("*"))
-    for place in (tmp_path / "s.zarr", tmp_path / "s.zarr" / "found", f"{tmp_path}/s.zarr/"):
+    for place in (tmp_path / "s.zarr", tmp_path / "s.zarr" / "checkpoint", f"{tmp_path}/s.zarr/"):
         with pytest.raises(avgk.OptionError, match="must not be inside the store"):
             avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=place)
     assert sorted(tmp_path.rglob("*")) == before
-    avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "s.zarr-found")
+    avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "s.zarr-checkpoint")
 
 
 @pytest.mark.sample(1)
@@ -530,8 +530,8 @@ def test_checkpoint__is_found_under_any_name_of_the_store(tmp_path, monkeypatch,
     for place in ("s.zarr", "./s.zarr", tmp_path / "s.zarr"):
         store = CountingStore(LocalStore(place, read_only=True))
         names = {"s.zarr": place, "store": store}
-        avgk.threshold(lazily(names["s.zarr"]), 2, checkpoint=tmp_path / "found")
-        avgk.threshold(lazily(store), 2, checkpoint=tmp_path / "found")
+        avgk.threshold(lazily(names["s.zarr"]), 2, checkpoint=tmp_path / "checkpoint")
+        avgk.threshold(lazily(store), 2, checkpoint=tmp_path / "checkpoint")
         reads.append(sum(store.chunk_reads().values()))
     assert reads == [0, 0, 0]
 
@@ -546,23 +546,23 @@ def test_checkpoint__of_a_softmax_with_a_mask_reads_what_is_new(tmp_path, option
         writer.append(scores[:10_000], labels[:10_000])
     store = CountingStore(LocalStore(path, read_only=True))
 
-    def found(n, place):
+    def evaluate_first(n, place):
         mask = {"where": np.arange(n) % 5 > 0} if "where" in options else options
         with dask.config.set({"avgk.band-bytes": 0, "avgk.small-scores": 0}):
             return avgk.evaluate(avgk.softmax(store), k=[1, 2], straddle=False, checkpoint=place, **mask)
 
-    found(10_000, tmp_path / "found")
+    evaluate_first(10_000, tmp_path / "checkpoint")
     with avgk.ScoreWriter(path, n_classes=20, append=True) as writer:
         writer.append(scores[10_000:], labels[10_000:])
     store.reads.clear()
-    again = found(10_100, tmp_path / "found")
+    again = evaluate_first(10_100, tmp_path / "checkpoint")
     assert sum(store.chunk_reads().values()) <= 0.03 * 337
-    assert again.drop_attrs().identical(found(10_100, None).drop_attrs())
+    assert again.drop_attrs().identical(evaluate_first(10_100, None).drop_attrs())
 
 
 def test_checkpoint__whose_request_is_damaged_begins_anew(tmp_path):
     scores, labels, _ = Simulation(500, 10).rows(0, 500)
-    store, place = stored(scores, labels, (50, 10)), tmp_path / "found"
+    store, place = stored(scores, labels, (50, 10)), tmp_path / "checkpoint"
     expected = evaluate(store, [1], place)
     request = place / "request.json"
     request.write_text(request.read_text().replace("class numbers", "clars numbers"))
@@ -572,7 +572,10 @@ def test_checkpoint__whose_request_is_damaged_begins_anew(tmp_path):
 
 def test_checkpoint__of_one_function_is_refused_by_those_that_keep_folders(tmp_path):
     simulate_store(tmp_path / "s.zarr", Simulation(500, 10), chunks=(50, 10))
-    avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "found")
-    with pytest.raises(avgk.OptionError, match="of another one"):
-        avgk.transfer(tmp_path / "s.zarr", tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "found")
-    assert sorted(path.name for path in (tmp_path / "found").iterdir() if path.is_file()) == ["bands", "request.json"]
+    avgk.evaluate(tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(avgk.OptionError, match="with another one"):
+        avgk.transfer(tmp_path / "s.zarr", tmp_path / "s.zarr", k=1, checkpoint=tmp_path / "checkpoint")
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir() if path.is_file()) == [
+        "bands",
+        "request.json",
+    ]

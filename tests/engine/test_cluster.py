@@ -27,7 +27,7 @@ distributed = pytest.importorskip("distributed")
 
 from avgk_dask.engine.cluster import Death, Suspects, deaths_of  # noqa: E402 - it imports distributed
 
-#: Every band is a task, and stalls are told soon. They end a run soon only where they are wanted: workers begin slowly.
+#: Every band is a task, and stalls are reported soon. They end a run soon only in tests of that: workers begin slowly.
 SETTINGS = {"avgk.task-bytes": 1, "avgk.band-bytes": 1, "avgk.stall-seconds": 1, "avgk.stall-limit": 120}
 SOON = {"avgk.stall-limit": 3}
 
@@ -61,7 +61,7 @@ def signal_all(numbers, what):
 
 @pytest.fixture
 def after_task(monkeypatch):
-    """Give a function that sets what happens once so many tasks are finished."""
+    """Give a function that sets the action after a number of finished tasks."""
     wanted, n_finished, advance = {}, [0], progress_module.Progress.advance
 
     def counted(self, n):
@@ -74,7 +74,7 @@ def after_task(monkeypatch):
 
 
 def read(source, work, progress=None):
-    """Read a pass whose work is given; it must be a function inside a function, which travels as it is."""
+    """Read a pass whose work is given; it must be a function inside a function, which is sent unchanged."""
     what = edge_pass(source.dtype, source.shape[1], np.array([3]))
     with running(source, progress) as run:
         return run.read(Pass("scan", work, what.plan, what.state))
@@ -96,8 +96,8 @@ def test_workers__that_are_killed_change_no_bit(store, after_task):
     with cluster(settings={"distributed.scheduler.allowed-failures": 20}) as (made, _):
         for n in (5, 25, 45):
             after_task(n, lambda: os.kill(random.choice(pids(made)), signal.SIGKILL))
-        found = avgk.evaluate(store, k=[1, 2.5], straddle=False)
-    assert found.identical(avgk.evaluate(store, k=[1, 2.5], straddle=False))
+        actual = avgk.evaluate(store, k=[1, 2.5], straddle=False)
+    assert actual.identical(avgk.evaluate(store, k=[1, 2.5], straddle=False))
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_workers__that_are_stopped_end_the_run(store, after_task, caplog):
         after_task(3, stop)
         try:
             with pytest.raises(
-                avgk.ClusterError, match=r"must finish tasks; got none in \d+ s: worker .* not been heard of"
+                avgk.ClusterError, match=r"has finished no task for \d+ s: worker .* has sent no heartbeat"
             ):
                 avgk.evaluate(store, k=1)
         finally:
@@ -144,7 +144,7 @@ def test_workers__that_are_paused_end_the_run_with_what_to_do(store, progress, c
 def test_clusters__without_workers_end_the_run(store):
     with (
         cluster(0, SOON, processes=False),
-        pytest.raises(avgk.ClusterError, match=r"got none in \d+ s: the cluster has no workers"),
+        pytest.raises(avgk.ClusterError, match=r"no task for \d+ s: the cluster has no workers"),
     ):
         avgk.evaluate(store, k=1)
 
@@ -152,7 +152,7 @@ def test_clusters__without_workers_end_the_run(store):
 def test_clusters__whose_scheduler_gives_up_on_workers_end_the_run(store):
     with (
         cluster(0, {"distributed.scheduler.no-workers-timeout": "100ms"}, processes=False),
-        pytest.raises(avgk.ClusterError, match="must have workers that may take the tasks"),
+        pytest.raises(avgk.ClusterError, match="has no workers that may take the tasks"),
     ):
         avgk.evaluate(store, k=1)
 
@@ -182,10 +182,10 @@ def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
     looks, diagnose_stall = [], watching.diagnose_stall
 
     def look(*arguments):
-        found = diagnose_stall(*arguments)
-        looks.append(found)
+        actual = diagnose_stall(*arguments)
+        looks.append(actual)
         distributed.Queue("go").put(1)
-        return found
+        return actual
 
     monkeypatch.setattr(watching, "diagnose_stall", look)
     avgk.threshold(np.ones((6, 3)), 1)  # compiled
@@ -197,14 +197,14 @@ def test_stalls__are_none_where_tasks_of_a_lazy_array_are_finished(monkeypatch):
 
 @pytest.mark.slow
 def test_tasks__that_end_their_worker_are_named(store):
-    # One task at a time, so that none beside it is suspected.
+    # One task at a time, so that no other is suspected.
     alone = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
     with cluster(settings=alone) as (_, client):
         with pytest.raises(avgk.ClusterError) as caught:
             read(as_source(store), failing_at(7, lambda: os._exit(1)))
         assert not client.futures
     assert (
-        "got more than 1 worker that died, one after the other, in the task that reads rows 350 to 399 (band 7, chunks"
+        "more than 1 worker died, one after the other, in the task that reads rows 350 to 399 (band 7, chunks"
         in str(caught.value)
     )
     assert "c/7/0 to scores/c/7/1 of" in str(caught.value)
@@ -292,7 +292,7 @@ def watched_bars(monkeypatch):
 
 @contextmanager
 def _kills(made, n):
-    """Kill a worker each second, so many times, while something runs."""
+    """Kill a worker each second, a number of times, while something runs."""
     import threading
 
     over = threading.Event()
@@ -355,16 +355,18 @@ def test_tasks__whose_workers_were_killed_by_others_are_tried_again(store, tmp_p
 
     alone = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
     with cluster(settings=alone):
-        found = read(as_source(store), failing_at(7, die))
+        actual = read(as_source(store), failing_at(7, die))
     assert os.path.getsize(mark) == 4
-    assert found.digest() == read(as_source(store), failing_at(-1, die)).digest()
+    assert actual.to_parts() == read(as_source(store), failing_at(-1, die)).to_parts()
 
 
 def events(*deaths):
-    """Return what a scheduler logs of deaths: (worker, tasks), and those that were expected or are no deaths."""
-    told = [{"action": "remove-worker", "worker": w, "processing-tasks": set(t), "expected": False} for w, t in deaths]
+    """Return what a scheduler logs of deaths: (worker, tasks), and other events."""
+    removals = [
+        {"action": "remove-worker", "worker": w, "processing-tasks": set(t), "expected": False} for w, t in deaths
+    ]
     others = [{"action": "add-worker", "worker": "a"}, {"action": "remove-worker", "worker": "b", "expected": True}]
-    return [(float(i), event) for i, event in enumerate([*others, *told])]
+    return [(float(i), event) for i, event in enumerate([*others, *removals])]
 
 
 def n_tries(suspects, task, deaths, finished=()):
@@ -373,8 +375,8 @@ def n_tries(suspects, task, deaths, finished=()):
 
 
 def test_deaths__are_those_that_were_not_expected_with_tasks_and_memory():
-    found = deaths_of(events(("x", "tu"), ("y", "v")), [(0.0, {"worker": "y", "pid": 1, "rss": 2})])
-    assert found == [Death(frozenset("tu")), Death(frozenset("v"), by_memory=True)]
+    actual = deaths_of(events(("x", "tu"), ("y", "v")), [(0.0, {"worker": "y", "pid": 1, "rss": 2})])
+    assert actual == [Death(frozenset("tu")), Death(frozenset("v"), by_memory=True)]
 
 
 def test_suspects__a_task_that_alone_ends_its_workers_is_tried_twice():
@@ -387,7 +389,7 @@ def test_suspects__a_task_that_alone_ends_its_workers_is_tried_twice():
 def test_suspects__a_task_whose_memory_was_full_is_tried_twice_whatever_else_dies():
     deaths = deaths_of(events(("x", "t"), ("y", "u"), ("z", "t"), ("w", "v")), [(0.0, {"worker": "z"})])
     assert n_tries(Suspects({"t", "u", "v"}), "t", deaths, {"u", "v"}) == 2
-    # Each task is too large: those of others that died so are no proof of anything else.
+    # Each task is too large: other such deaths do not prove another cause.
     full = deaths_of(events(("x", "t"), ("y", "u"), ("z", "t")), [(0.0, {"worker": w}) for w in "xyz"])
     assert n_tries(Suspects({"t", "u"}), "t", full) == 2
 
@@ -399,20 +401,20 @@ def test_suspects__a_burst_of_kills_lets_tasks_try_again_more_often():
 
 
 def test_suspects__tasks_are_tried_again_as_long_as_others_prove_that_kills_come_from_outside():
-    suspects, told, finished = Suspects({"t", *map(str, range(50))}), [("x", "t")] * 4, set()
+    suspects, deaths_so_far, finished = Suspects({"t", *map(str, range(50))}), [("x", "t")] * 4, set()
     for n in range(50):
-        told += [("y", [str(n)]), ("x", "t")]
+        deaths_so_far += [("y", [str(n)]), ("x", "t")]
         finished.add(str(n))
-        assert suspects.try_again("t", deaths_of(events(*told), []), finished)
-    told += [("x", "t")] * 3  # kills of others have ended, and it still ends its workers
-    assert n_tries(suspects, "t", deaths_of(events(*told), []), finished) == 20
+        assert suspects.try_again("t", deaths_of(events(*deaths_so_far), []), finished)
+    deaths_so_far += [("x", "t")] * 3  # kills of others have ended, and it still ends its workers
+    assert n_tries(suspects, "t", deaths_of(events(*deaths_so_far), []), finished) == 20
 
 
 def test_suspects__the_death_of_an_idle_worker_is_a_proof():
-    suspects, told = Suspects({"t"}), [("x", "t")] * 4
+    suspects, deaths_so_far = Suspects({"t"}), [("x", "t")] * 4
     for _ in range(30):
-        told += [("y", ()), ("x", "t")]
-        assert suspects.try_again("t", deaths_of(events(*told), []), ())
+        deaths_so_far += [("y", ()), ("x", "t")]
+        assert suspects.try_again("t", deaths_of(events(*deaths_so_far), []), ())
 
 
 def test_suspects__a_task_beside_the_cause_outlives_it():
@@ -445,6 +447,6 @@ def test_tasks__that_lose_their_workers_together_are_tried_again_more_often(stor
     settings = {"distributed.scheduler.allowed-failures": 1, "distributed.scheduler.worker-saturation": 1.0}
     with cluster(settings=settings) as (made, _):
         made.adapt(minimum=2, maximum=2)  # a worker that dies while it starts takes its nanny along
-        found = read(as_source(store), work)
+        actual = read(as_source(store), work)
     assert min(os.path.getsize(tmp_path / str(band)) for band in range(2)) >= 6
-    assert found.digest() == read(as_source(store), work).digest()
+    assert actual.to_parts() == read(as_source(store), work).to_parts()

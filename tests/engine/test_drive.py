@@ -17,7 +17,7 @@ from avgk_dask.engine.run import Run, drive
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.tally import ScanTally
 from avgk_dask.statistics.label_ranks import LabelRankSearch, edge_pass
-from avgk_dask.statistics.thresholds import pilot_pass
+from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore, Simulation, simulate_store
 
 SCORES = np.random.default_rng(0).random((120, 8)).astype(np.float32)
@@ -55,6 +55,11 @@ def test_together__searches_share_reads_and_find_what_each_finds_alone(counted):
     assert both[1].ranks().tolist() == alone[1].ranks().tolist()
 
 
+def test_find_thresholds__refuses_an_unknown_order_of_ties(counted):
+    with pytest.raises(avgk.OptionError, match="ties must be 'first' or 'spread'; got 'last'"):
+        find_thresholds(Run(counted[1]), [120], ties="last")
+
+
 def test_together__refuses_nan_for_all(counted):
     scores = SCORES.copy()
     scores[7, 2] = np.nan
@@ -72,9 +77,9 @@ def test_together__reads_a_pilot_alone_first(counted):
         both = Together((LabelRankSearch(source.dtype, source.shape[1]), thresholds))
         assert both.next_pass().name == "pilot"
         run = Run(source)
-        found = drive(both, run)
+        actual = drive(both, run)
     assert run.reads == 2
-    assert selections(found.searches[1]) == selections(drive(searches(source)[0], Run(source)))
+    assert selections(actual.searches[1]) == selections(drive(searches(source)[0], Run(source)))
 
 
 def test_passes__that_hold_whole_rows_are_refused_where_they_cannot_fit(counted):
@@ -112,7 +117,7 @@ def test_bands__read_first_and_later_merge_to_the_whole(counted, first):
     assert run.reads == 0  # none read all
     assert set(store.chunk_reads().values()) == {1}
     assert selections(search.advance(ScanTally.merge(states))) == selections(drive(search, Run(source)))
-    assert ScanTally.merge(states[::-1]).digest() == Run(source).read(whole).digest()
+    assert ScanTally.merge(states[::-1]).to_parts() == Run(source).read(whole).to_parts()
 
 
 def keys_of(source):
@@ -158,7 +163,7 @@ def test_progress__on_a_cluster_lets_go_of_what_is_merged(monkeypatch, capsys):
         dask.config.set({"avgk.task-bytes": 1, "avgk.fan-in": 4}),
         distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"),
     ):
-        found = avgk.evaluate(lazy, k=[1, 2], progress=True)
-    assert found.identical(avgk.evaluate(lazy, k=[1, 2]))
+        actual = avgk.evaluate(lazy, k=[1, 2], progress=True)
+    assert actual.identical(avgk.evaluate(lazy, k=[1, 2]))
     assert "avgk scan" in capsys.readouterr().err
     assert max(held) <= 3  # of 85 tasks

@@ -33,16 +33,16 @@ def noisy_read(name, *rest):
 Shelf.write, direct._read_file = noisy_write, noisy_read
 settings = {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.task-bytes": 1, "avgk.max-events": 4_000, "avgk.least-events": 500}
 with dask.config.set({**settings, "avgk.band-bytes": 0, "num_workers": 2, "scheduler": "threads"}):
-    found = avgk.evaluate(path, k=[1, 2, 5], checkpoint=None if place == "none" else place)
+    actual = avgk.evaluate(path, k=[1, 2, 5], checkpoint=None if place == "none" else place)
 digest = hashlib.sha256()
-for name in sorted(found.variables):
-    digest.update(name.encode() + found[name].values.tobytes())
+for name in sorted(actual.variables):
+    digest.update(name.encode() + actual[name].values.tobytes())
 print("digest", digest.hexdigest(), flush=True)
 """
 
 
 def run(path, place, log, n_lines=None):
-    """Return the digest of a run, or None if it was killed after so many lines."""
+    """Return the digest of a run, or None if it was killed after a number of lines."""
     command = [sys.executable, "-c", RUN, str(path), str(place), str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -57,7 +57,7 @@ def run(path, place, log, n_lines=None):
 
 @pytest.mark.parametrize("n_kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_run__that_is_killed_goes_on_with_what_is_missing(tmp_path, n_kills):
-    path, place, log = tmp_path / "s.zarr", tmp_path / "found", tmp_path / "log"
+    path, place, log = tmp_path / "s.zarr", tmp_path / "checkpoint", tmp_path / "log"
     simulate_store(path, Simulation(8_000, 30), chunks=(100, 30))
     expected = run(path, "none", tmp_path / "fresh")
     rng, done = random.Random(n_kills), 0

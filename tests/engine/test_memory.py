@@ -92,17 +92,17 @@ PEAK = textwrap.dedent(r"""
     elif what.startswith("conformal"):
         method, by = what.split()[1:]
         dask.config.set({"avgk.label-costs": 1 << 12})
-        found = avgk.conformal.calibrate(scores, labels, 0.1, method, None if by == "all" else by)
-        found.evaluate(scores, labels)
+        actual = avgk.conformal.calibrate(scores, labels, 0.1, method, None if by == "all" else by)
+        actual.evaluate(scores, labels)
         bound = edges_memory(source, 0), 40 * 24 * (1 << 16) + (32 << 20)
     elif what == "transfer":
         avgk.transfer(array, array, labels, range(1, ranks + 1))
-        found = project(source, [ranks * len(labels)] * ranks)
-        bound = found.task, found.merge + found.client
+        actual = project(source, [ranks * len(labels)] * ranks)
+        bound = actual.task, actual.merge + actual.client
     else:
         avgk.evaluate(scores, labels, range(1, ranks + 1))
-        found = project(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks)
-        bound = found.task, found.merge + found.client
+        actual = project(source, [ranks * len(labels)] * ranks, ranks, 2 * ranks)
+        bound = actual.task, actual.merge + actual.client
     print(json.dumps([status("VmHWM") - before, *bound]))
 """)
 
@@ -126,7 +126,7 @@ def test_task_memory__bounds_the_measured_peak(tmp_path, chunks, dtype, what):
     )
     peak, task, merged = json.loads(run.stdout)
     print(f"{what} {dtype} {chunks}: peak {peak / 1e6:.0f} MB, task {task / 1e6:.0f} MB, merged {merged / 1e6:.0f} MB")
-    # One process does all here: it runs the tasks, one at a time, and holds what they merge into.
+    # One process does everything here: it runs the tasks, one at a time, and holds the merged state.
     assert peak <= task + merged
 
 
@@ -141,8 +141,8 @@ def test_caps__are_lowered_to_fit_small_workers(monkeypatch):
     for n_bytes in (8 << 30, 1000 << 20, 600 << 20):
         on_workers(monkeypatch, n_bytes)
         shapes.append(memory.fitting_shape(source, [20_000_000], 10, 20))
-        found = memory.project(source, [20_000_000], 10, 20)
-        assert memory.IDLE_BYTES + found.merge <= 0.7 * n_bytes
+        actual = memory.project(source, [20_000_000], 10, 20)
+        assert memory.IDLE_BYTES + actual.merge <= 0.7 * n_bytes
     assert shapes[0].all_events > shapes[1].all_events > shapes[2].all_events
     assert shapes[0].max_held > shapes[1].max_held > shapes[2].max_held
     assert shapes[1].ranked_bins == shapes[0].ranked_bins  # how far strengths are exact changes last
@@ -198,8 +198,14 @@ def test_evaluate__of_ten_billion_scores_takes_one_read_and_a_gigabyte():
     script = pathlib.Path(__file__).parents[2] / "benchmarks" / "trillion.py"
     run = subprocess.run([sys.executable, script, "--scores", "1e10"], capture_output=True, text=True, check=True)
     print(run.stdout)
-    found = [part.strip() for part in run.stdout.splitlines()[-1].split("|")]
-    reads, waves, root, a_task, peak = int(found[3]), int(found[4]), float(found[7]), int(found[9]), float(found[10])
+    actual = [part.strip() for part in run.stdout.splitlines()[-1].split("|")]
+    reads, waves, root, a_task, peak = (
+        int(actual[3]),
+        int(actual[4]),
+        float(actual[7]),
+        int(actual[9]),
+        float(actual[10]),
+    )
     assert reads == 1
     assert waves > 1
     assert root < 256
@@ -260,7 +266,7 @@ def test_task_memory__counts_codecs_that_hold_what_they_decode_twice():
 
 
 def test_scans__copy_a_few_rows_at_a_time():
-    """A chunk of whole rows may be large: what a scan holds beside it must be less than it."""
+    """A chunk of whole rows may be large: everything else in a scan must be smaller."""
     rows = np.random.default_rng(0).random((64, 1 << 16), np.float32)  # 16 MiB
     rows /= rows.sum(1, keepdims=True)
     plan = RegretPlan(rows.dtype, rows.shape[1], (0.5, 0.5), (1, 2))

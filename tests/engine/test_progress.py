@@ -35,11 +35,11 @@ def store(tmp_path_factory):
 @pytest.fixture
 def stages(monkeypatch):
     """Give the stages so far: the name, how much of how much was done when the next one began, and the unit."""
-    found, begun = [], progress_module.Progress.begin
+    actual, begun = [], progress_module.Progress.begin
 
     def note(self):
         if self.stage:
-            found.append((self.stage, self.n_done, self.total, self.unit))
+            actual.append((self.stage, self.n_done, self.total, self.unit))
 
     def begin(self, stage, unit, total, is_wave=False):
         if not (is_wave and stage == self.stage):
@@ -50,7 +50,7 @@ def stages(monkeypatch):
     for kind in (progress_module.Progress, progress_module.Bar):
         original = kind.close
         monkeypatch.setattr(kind, "close", lambda self, original=original: (note(self), original(self)))
-    return found
+    return actual
 
 
 @pytest.mark.sample(2)
@@ -92,8 +92,8 @@ def test_stages__of_waves_share_the_bytes_of_the_store(stages, monkeypatch):
 
 def test_stages__that_a_checkpoint_has_kept_are_done(store, stages, tmp_path):
     with dask.config.set({**SMALL, "avgk.max-events": 2_000, "avgk.least-events": 1, "avgk.kept-bytes": 1}):
-        found = [avgk.threshold(store, [1, 5], checkpoint=tmp_path / "kept") for _ in range(2)]
-    assert found[0].drop_attrs().identical(found[1].drop_attrs())
+        actual = [avgk.threshold(store, [1, 5], checkpoint=tmp_path / "kept") for _ in range(2)]
+    assert actual[0].drop_attrs().identical(actual[1].drop_attrs())
     scans = [stage for stage in stages if stage[0] == "scan"]
     assert scans == 2 * [("scan", 240_000, 240_000, "B")]
 
@@ -119,22 +119,22 @@ def test_bar__of_stages_that_read_no_scores_counts_tasks(store, stages, capsys):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Give what the bars showed so far: the text that stands before a count, or alone."""
-    found, new_bar = [], progress_module.new_bar
+    """Give what the bars showed so far: the text before a count, or alone."""
+    actual, new_bar = [], progress_module.new_bar
 
     def watched(**options):
         bar = new_bar(**options)
         refresh = bar.refresh
-        found.extend(["", bar.desc])  # where one begins
-        monkeypatch.setattr(bar, "refresh", lambda *args, **more: (found.append(bar.desc), refresh(*args, **more)))
+        actual.extend(["", bar.desc])  # where one begins
+        monkeypatch.setattr(bar, "refresh", lambda *args, **more: (actual.append(bar.desc), refresh(*args, **more)))
         return bar
 
     monkeypatch.setattr(progress_module, "new_bar", watched)
-    return found
+    return actual
 
 
-def in_order(found):
-    return [name.strip(": ") for i, name in enumerate(found) if name and name not in found[i - 1 : i]]
+def in_order(actual):
+    return [name.strip(": ") for i, name in enumerate(actual) if name and name not in actual[i - 1 : i]]
 
 
 def test_phases__are_named_before_between_and_after_what_is_counted(store, drawn, capsys):
@@ -144,7 +144,7 @@ def test_phases__are_named_before_between_and_after_what_is_counted(store, drawn
         "avgk opening", "avgk pilot", "avgk settling", "avgk scan", "avgk settling",
     ]  # fmt: skip
     last = capsys.readouterr().err.rpartition("\r")[2]
-    assert last.startswith("avgk scan: 100%")  # what was counted stays
+    assert last.startswith("avgk scan: 100%")  # the last count stays
     assert last.endswith("\n")
 
 
@@ -166,8 +166,8 @@ def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
 
 def test_phase__is_silent_without_a_bar(capfd):
     for asked in (None, False):
-        with run_module.showing(asked) as told, progress_module.phase("opening"):
-            assert told.phase == "opening"
+        with run_module.showing(asked) as shown, progress_module.phase("opening"):
+            assert shown.phase == "opening"
     with progress_module.phase("opening"):
         pass
     assert capfd.readouterr() == ("", "")
@@ -215,7 +215,12 @@ def test_log__has_a_line_now_and_then_without_a_bar(store, progress, caplog):
         assert re.fullmatch(r"scan: \d+ of \d+ MB, [\d,.]+ MB/s, 0 s left", caplog.messages[-1])
 
 
-def test_log__tells_gigabytes_and_the_time_left(caplog, monkeypatch):
+@pytest.mark.parametrize("seconds, text", [(7.4, "7 s"), (200, "3 min 20 s"), (7325, "2 h 2 min")])
+def test_clock__has_two_units(seconds, text):
+    assert progress_module._clock(seconds) == text
+
+
+def test_log__reports_gigabytes_and_the_time_left(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "avgk_dask")
     clock = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
@@ -235,8 +240,8 @@ def test_log__tells_the_dashboard_of_a_cluster_once(store, caplog):
     with distributed.Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
         for _ in range(2):
             avgk.threshold(store, 1)
-        told = [record.getMessage() for record in caplog.records if record.name == "avgk_dask"]
-        assert told == [f"dashboard {client.dashboard_link}"]
+        messages = [record.getMessage() for record in caplog.records if record.name == "avgk_dask"]
+        assert messages == [f"dashboard {client.dashboard_link}"]
 
 
 def test_reads__name_the_rows_and_chunks_of_a_task(store):
@@ -247,7 +252,7 @@ def test_reads__name_the_rows_and_chunks_of_a_task(store):
             places = [reads.place_of(key) for key in reads.groups]
             assert len(set(places)) == len(reads.groups) > 3
             assert all(place.startswith("reads rows ") and f"of {source.location}" in place for place in places)
-    assert reads.place_of("avgk-merge-0-0-0") == "merges what others found"
+    assert reads.place_of("avgk-merge-0-0-0") == "merges the results of other tasks"
     lazy = as_source(da.from_array(np.eye(6), chunks=(3, 3)))
     what = edge_pass(lazy.dtype, 6, np.array([3]))
     reads = pass_task(lazy, what)[1]

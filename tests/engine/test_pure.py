@@ -1,4 +1,4 @@
-"""Searches are pure: driven by hand over bands of a matrix in memory, without Dask, they find what is by definition."""
+"""Searches are pure: driven by hand over bands of a matrix in memory, without Dask, their results are those of the definition."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_threshold_search__finds_the_definition(drawn, data, room):
     shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, max_events, 16, max_held=max_held)
     search, n_passes = by_hand(ThresholdSearch.begin(shape, [int(k * n) for k in ks]), scores, labels, cuts)
     for i, k in enumerate(ks):
-        found, expected = search.found[i], oracle_threshold(scores, k)
-        value = decode([found.key], scores.dtype)[0]
-        assert (value, found.n_above, found.n_ties, found.n_kept) == tuple(expected)[:4]
-        assert (found.set_sizes * np.arange(found.set_sizes.size)).sum() == int(k * n)
+        actual, expected = search.found[i], oracle_threshold(scores, k)
+        value = decode([actual.key], scores.dtype)[0]
+        assert (value, actual.n_above, actual.n_ties, actual.n_kept) == tuple(expected)[:4]
+        assert (actual.set_sizes * np.arange(actual.set_sizes.size)).sum() == int(k * n)
     assert n_passes >= search.n_scans
 
 
@@ -93,11 +93,11 @@ def test_extremes__are_those_of_the_lightest_and_heaviest_ties():
     scores, soft = np.full((30, 4), 0.5), rng.random((30, 4))
     shape = ScanShape(30, 4, scores.dtype, 0, 3, 4, 4, 16)
     cuts = [0, 7, 20, 30]
-    found = by_hand(ThresholdSearch.begin(shape, [50]), scores, soft, cuts)[0].found
-    assert found[0].extremes is None  # too many ties to keep
-    extremes, _ = by_hand(ExtremesSearch.begin(scores.dtype, 4, 4096, found), scores, soft, cuts)
+    actual = by_hand(ThresholdSearch.begin(shape, [50]), scores, soft, cuts)[0].found
+    assert actual[0].extremes is None  # too many ties to keep
+    extremes, _ = by_hand(ExtremesSearch.begin(scores.dtype, 4, 4096, actual), scores, soft, cuts)
     weights = sorted(map(Fraction, soft.reshape(-1).tolist()))
-    assert extremes.settle(found)[0].extremes == (sum(weights[:50]), sum(weights[-50:]))
+    assert extremes.settle(actual)[0].extremes == (sum(weights[:50]), sum(weights[-50:]))
 
 
 def test_bands__of_any_cut_give_the_same_selection():

@@ -49,10 +49,10 @@ def test_pair_sum__of_bins_is_within_its_certified_error(data):
     a, b = (np.array(data.draw(st.lists(element, min_size=1, max_size=25)), dtype) for _ in range(2))
     room = data.draw(st.integers(2, 30))
     binned = [BinnedColumn(KeyHistogram.from_keys(encode(x), room), dtype) for x in (a, b)]
-    found = binned[0].pairs_above(binned[1])
+    actual = binned[0].pairs_above(binned[1])
     total, n_pairs = by_definition(a.tolist(), b.tolist()), sum(x > y for x in a.tolist() for y in b.tolist())
-    assert abs(found.total - total) <= found.total_error
-    assert abs(found.n_pairs - n_pairs) <= found.n_pairs_error
+    assert abs(actual.total - total) <= actual.total_error
+    assert abs(actual.n_pairs - n_pairs) <= actual.n_pairs_error
     exact = SortedColumn(np.sort(encode(a)), dtype).pairs_above(SortedColumn(np.sort(encode(b)), dtype))
     assert (exact.total, exact.n_pairs, exact.total_error) == (total, n_pairs, 0)
 
@@ -71,6 +71,6 @@ def test_key_histogram__sums_of_the_widest_bins_do_not_overflow(room):
     """Offsets of up to 63 bits, thousands of them in one bin."""
     keys = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 20_000)
     parts = [KeyHistogram.from_keys(part, room) for part in np.array_split(keys, 3)]
-    for found in (KeyHistogram.from_keys(keys, room), KeyHistogram.merge(parts)):
-        starts = (found.bins << found.shift).astype(object)
-        assert (starts * found.counts.astype(object) + found.offset_sums()).sum() == sum(keys.tolist())
+    for actual in (KeyHistogram.from_keys(keys, room), KeyHistogram.merge(parts)):
+        starts = (actual.bins << actual.shift).astype(object)
+        assert (starts * actual.counts.astype(object) + actual.offset_sums()).sum() == sum(keys.tolist())

@@ -1,4 +1,4 @@
-"""Waves: scans in parts, with brackets that narrow. What is folded is what a scan with the narrow ones would have found."""
+"""Waves: scans in parts, with brackets that narrow. A folded tally is that of a scan with the narrow ones."""
 
 from __future__ import annotations
 
@@ -65,35 +65,33 @@ def test_fold__gives_what_a_scan_of_narrower_intervals_gives(drawn, max_events, 
     n, c = scores.shape
     shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, 1000, 16, n_together=n_together, strata="ranks")
     wide, narrow = plan_of(shape, old), plan_of(shape, new)
-    found, expected = (scanned(scores, labels, cuts, plan) for plan in (wide, narrow))
-    if found.dropped.any() or expected.dropped.any():
+    actual, expected = (scanned(scores, labels, cuts, plan) for plan in (wide, narrow))
+    if actual.dropped.any() or expected.dropped.any():
         return
-    found = fold(found, wide.zones, narrow.zones)
-    assert found.histogram.table().sum(1).tolist() == expected.histogram.table().sum(1).tolist()
-    assert found.hits.tolist() == expected.hits.tolist()
-    assert found.weight_above.fractions() == expected.weight_above.fractions()
+    actual = fold(actual, wide.zones, narrow.zones)
+    assert actual.histogram.table().sum(1).tolist() == expected.histogram.table().sum(1).tolist()
+    assert actual.hits.tolist() == expected.hits.tolist()
+    assert actual.weight_above.fractions() == expected.weight_above.fractions()
     for j in range(2):
-        cells = [np.trim_zeros(base_cells(tally, j), "b").tolist() for tally in (found, expected)]
+        cells = [np.trim_zeros(base_cells(tally, j), "b").tolist() for tally in (actual, expected)]
         assert cells[0] == cells[1]
-        sums = [summed(tally.strata.columns([j])) for tally in (found, expected)]
+        sums = [summed(tally.strata.columns([j])) for tally in (actual, expected)]
         assert sums[0] == sums[1]
         zone = 2 * j + 1
-        assert found.histogram.table()[zone].tolist() == expected.histogram.table()[zone].tolist()
+        assert actual.histogram.table()[zone].tolist() == expected.histogram.table()[zone].tolist()
         events = [
-            IntervalEvents.of(
-                t.events.select(t.events.by_interval(t.floors)[j]).in_order(), t.counted, new[j], n_together
-            )
-            for t in (found, expected)
+            IntervalEvents(t.events.between(*new[j]).in_order(), t.counted.between(*new[j]), n_together)
+            for t in (actual, expected)
         ]
         for key in {key for key in encode(scores.reshape(-1)).tolist() if new[j][0] <= key <= new[j][1]}:
             whole = events[0].take(key, events[0].n_scores, c)
-            for wanted in range(whole.n_above, whole.n_above + whole.n_ties + 1):
-                told = []
+            for n_labels in range(whole.n_above, whole.n_above + whole.n_ties + 1):
+                outcomes = []
                 for one in events:
-                    t = one.take(key, wanted, c)
+                    t = one.take(key, n_labels, c)
                     counts = t.n_above, t.n_ties, t.changes.tolist(), summed(t.strata)
-                    told.append((*counts, t.weight_kept, t.weight_above, t.cut))
-                assert told[0] == told[1]
+                    outcomes.append((*counts, t.weight_kept, t.weight_above, t.cut))
+                assert outcomes[0] == outcomes[1]
 
 
 @given(drawn_scans(), st.data())
@@ -121,6 +119,7 @@ def test_spread_bands__are_all_bands_once_and_spread():
     for part in parts[:2]:
         gaps = np.diff([-1, *part, 1000])
         assert gaps.max() < 3 * 1000 / len(part)
+    assert (spread_bands(10, 0, 4), spread_bands(4, 2, 4, read=(0, 3))) == ((0, 2, 5, 7), (1, 2))
 
 
 def test_waves__grow_as_far_as_events_can_be_held():
@@ -150,8 +149,8 @@ def test_evaluate__in_waves_gives_the_same_to_the_last_bit(dtype, levels, kind, 
     with dask.config.set({"avgk.small-scores": 1 << 40}):
         expected = avgk.evaluate(scores, labels, [0.5, 1, 2, 3.25, 5])
     with dask.config.set({**IN_WAVES, "avgk.max-events": max_events}):
-        found = avgk.evaluate(store, labels, [0.5, 1, 2, 3.25, 5])
-    assert found.drop_attrs().identical(expected.drop_attrs())
+        actual = avgk.evaluate(store, labels, [0.5, 1, 2, 3.25, 5])
+    assert actual.drop_attrs().identical(expected.drop_attrs())
 
 
 @pytest.mark.slow
@@ -167,8 +166,8 @@ def test_evaluate__in_waves_of_counted_ties_alone(levels, kind):
         expected = avgk.evaluate(scores, labels, [1, 1.9, 2.7, 5.2])
     few = {"avgk.least-events": 40, "avgk.max-events": 1000, "avgk.tie-groups": 2, "avgk.band-bytes": 0}
     with dask.config.set({**IN_WAVES, **few}):
-        found = avgk.evaluate(store, labels, [1, 1.9, 2.7, 5.2])
-    assert found.drop_attrs().identical(expected.drop_attrs())
+        actual = avgk.evaluate(store, labels, [1, 1.9, 2.7, 5.2])
+    assert actual.drop_attrs().identical(expected.drop_attrs())
 
 
 def test_evaluate__in_waves_with_nan_takes_no_more_reads():
@@ -177,11 +176,11 @@ def test_evaluate__in_waves_with_nan_takes_no_more_reads():
     scores[np.random.default_rng(1).random(scores.shape) < 0.3] = np.nan
     store = zarr.create_array({}, data=scores, chunks=(200, c))
     with dask.config.set({**IN_WAVES, "avgk.max-events": 60_000, "avgk.band-bytes": 0}):
-        found = avgk.evaluate(store, k=[1, 2, 3], nan_policy="lowest")
+        actual = avgk.evaluate(store, k=[1, 2, 3], nan_policy="lowest")
     with dask.config.set({"avgk.small-scores": 1 << 40}):
         expected = avgk.evaluate(scores, k=[1, 2, 3], nan_policy="lowest")
-    assert found.attrs["reads"] == 1
-    assert found.drop_attrs().identical(expected.drop_attrs())
+    assert actual.attrs["reads"] == 1
+    assert actual.drop_attrs().identical(expected.drop_attrs())
 
 
 @pytest.mark.slow
@@ -193,9 +192,9 @@ def test_average_k_sets__whose_ties_end_with_a_group_of_bands():
     for groups in (1, 2, 3):
         kept = int((scores[: groups * 10 * rows] == 3).sum())  # all ties of the first groups of ten bands, and no more
         with dask.config.set(settings):
-            found = avgk.average_k_sets(store, Fraction(kept, n)).compute()
-        assert found.sum() == kept
-        assert found[: groups * 10 * rows].sum() == kept
+            actual = avgk.average_k_sets(store, Fraction(kept, n)).compute()
+        assert actual.sum() == kept
+        assert actual[: groups * 10 * rows].sum() == kept
 
 
 @pytest.mark.slow
@@ -211,8 +210,8 @@ def test_evaluate__in_waves_reads_each_chunk_once_and_a_pilot(by_chunk):
     group.create_array("labels", data=labels, chunks=(rows,))
     store.reads.clear()
     with dask.config.set({**IN_WAVES, "avgk.max-events": 120_000 if not by_chunk else 300_000}):
-        found = avgk.evaluate(zarr.open_group(store, mode="r"), k=[1, 2, 3, 4, 5])
-    assert found.attrs["reads"] == 1
+        actual = avgk.evaluate(zarr.open_group(store, mode="r"), k=[1, 2, 3, 4, 5])
+    assert actual.attrs["reads"] == 1
     reads = {key: times for key, times in store.chunk_reads().items() if key.startswith("scores")}
     assert len(reads) == n // rows
     assert sum(reads.values()) <= 1.1 * n // rows
@@ -230,6 +229,6 @@ def test_evaluate__cuts_ties_that_several_bands_count_together(groups, kind):
         expected = avgk.evaluate(scores, labels, range(1, 6), ties="first")
         sets = avgk.average_k_sets(scores, 3).compute()
     with dask.config.set({**IN_WAVES, "avgk.tie-groups": groups, "avgk.max-events": 50, "avgk.least-events": 10}):
-        found = avgk.evaluate(store, labels, range(1, 6), ties="first")
+        actual = avgk.evaluate(store, labels, range(1, 6), ties="first")
         assert np.array_equal(avgk.average_k_sets(store, 3).compute(), sets)
-    assert found.drop_attrs().identical(expected.drop_attrs())
+    assert actual.drop_attrs().identical(expected.drop_attrs())

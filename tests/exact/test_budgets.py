@@ -63,3 +63,11 @@ def test_count_labels__floors_exactly():
 def test_parse_budgets__never_names_an_empty_range(n_classes):
     with pytest.raises(ScoresError, match=f"at least one class; got {n_classes}"):
         budgets.parse_budgets(1, n_classes)
+
+
+def test_as_float__stands_for_no_fewer_labels():
+    assert (budgets.as_float(2, 3), budgets.as_float(3, 2)) == (0.6666666666666667, 1.5)
+
+
+def test_window_start__is_the_cube_root_of_the_squared_budget_below():
+    assert [budgets.window_start(n) for n in (1000, 0, 10**9)] == [900, 0, 10**9 - (1 << 14)]

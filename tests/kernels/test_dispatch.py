@@ -8,17 +8,17 @@ import dask
 import numpy as np
 import pytest
 
-from avgk_dask.kernels import dispatch as chosen
+from avgk_dask.kernels import dispatch
 from avgk_dask.kernels.dispatch import KERNELS, Kernel, is_compiling, listen, watching, work_on
 from avgk_dask.threads import in_threads
 
 
 @pytest.fixture
 def kernel():
-    """A kernel that tells which side is called."""
-    found = Kernel("count_bins")
-    found.__dict__.update(plain=lambda *arguments: "plain", compiled=lambda *arguments: "compiled")
-    return found
+    """A kernel whose implementations return their names."""
+    actual = Kernel("count_bins")
+    actual.__dict__.update(numpy=lambda *arguments: "numpy", compiled=lambda *arguments: "compiled")
+    return actual
 
 
 def called(kernel, *arguments, n_scores=0):
@@ -30,7 +30,7 @@ def called(kernel, *arguments, n_scores=0):
         return contextvars.copy_context().run(call)
 
 
-@pytest.mark.parametrize(("n_scores", "side"), [(0, "plain"), (100, "plain"), (101, "compiled")])
+@pytest.mark.parametrize(("n_scores", "side"), [(0, "numpy"), (100, "numpy"), (101, "compiled")])
 def test_kernels__are_plain_for_small_matrices(kernel, n_scores, side):
     assert called(kernel, np.zeros(3), n_scores=n_scores) == side
 
@@ -38,10 +38,10 @@ def test_kernels__are_plain_for_small_matrices(kernel, n_scores, side):
 @pytest.mark.parametrize(
     ("arguments", "side"),
     [
-        ((np.zeros(100), 1), "plain"),
+        ((np.zeros(100), 1), "numpy"),
         ((np.zeros(101), 1), "compiled"),
         ((np.zeros(2), np.zeros(101)), "compiled"),
-        (((np.zeros((2, 50)), np.zeros(999)), 0, np.zeros(999)), "plain"),  # the tile of a scan, and space to work in
+        (((np.zeros((2, 50)), np.zeros(999)), 0, np.zeros(999)), "numpy"),  # the tile of a scan, and space to work in
         (((np.zeros((2, 51)), np.zeros(999)), 0), "compiled"),
     ],
 )
@@ -59,9 +59,9 @@ def test_threads__know_the_matrix_of_the_thread_that_started_them(kernel):
 
 
 def test_names__are_those_of_the_table():
-    assert all(getattr(chosen, name).name == name for name in KERNELS)
+    assert all(getattr(dispatch, name).name == name for name in KERNELS)
     with pytest.raises(AttributeError, match="no_kernel"):
-        chosen.no_kernel  # noqa: B018
+        dispatch.no_kernel  # noqa: B018
 
 
 def test_compiling__is_told_once_for_a_kernel_and_those_it_calls():
@@ -76,10 +76,10 @@ def test_compiling__is_told_once_for_a_kernel_and_those_it_calls():
         return inner(x)
 
     listen()
-    told = []
-    with watching(lambda begins: told.append((begins, is_compiling()))):
+    reports = []
+    with watching(lambda begins: reports.append((begins, is_compiling()))):
         outer(1)
         outer(2)
     outer(1.5)
-    assert told == [(True, True), (False, False)]
+    assert reports == [(True, True), (False, False)]
     assert not is_compiling()

@@ -11,11 +11,11 @@ from avgk_dask.kernels.keys import sample_draws
 
 @pytest.mark.parametrize("seed, stream", [(0, 0), (0, 1), (1, 0), (2**64 - 1, 1)])
 def test_draws__are_uniform_and_neighbours_independent(seed, stream):
-    found = sample_draws(seed, stream, np.arange(20_000))
-    assert found.min() >= 0
-    assert found.max() < 1
-    assert stats.kstest(found, "uniform").pvalue > 1e-3
-    assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.03
+    actual = sample_draws(seed, stream, np.arange(20_000))
+    assert actual.min() >= 0
+    assert actual.max() < 1
+    assert stats.kstest(actual, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(actual[1:], actual[:-1])[0, 1]) < 0.03
 
 
 def test_draws__of_other_seeds_and_streams_have_nothing_in_common():

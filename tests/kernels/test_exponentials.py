@@ -29,7 +29,7 @@ HARD = [
 
 
 def softmax_of(module, scores, temperature, dtype=None):
-    """Return the softmax of rows with the kernels of a module, in the dtype given; the row that was refused, too."""
+    """Return the softmax of rows with the kernels of a module in a dtype, and the row that was refused."""
     rows = np.ascontiguousarray(np.atleast_2d(scores))
     out, width = np.zeros(rows.shape, dtype or rows.dtype), -(-rows.shape[1] // LANES) * LANES
     if out.dtype == np.float32:
@@ -44,9 +44,9 @@ def softmax_in_parts(module, rows, temperature):
     good = len(rows) if stop < 0 else stop
     for first in range(0, rows.shape[1], 3):
         part = np.ascontiguousarray(rows[:good, first : first + 3])
-        found = np.empty(part.shape, "f4")
-        module.softmax_part(part, temperature, norms[:good], found)
-        out[:good, first : first + 3] = found
+        actual = np.empty(part.shape, "f4")
+        module.softmax_part(part, temperature, norms[:good], actual)
+        out[:good, first : first + 3] = actual
     return out, stop
 
 
@@ -73,9 +73,9 @@ def test_softmax__is_within_the_units_promised(dtype, to, most, temperature):
     rng = np.random.default_rng(7)
     drawn = [rng.standard_normal(rng.integers(1, 60)) * scale for scale in (1e-3, 1, 30, 300, 1e4) for _ in range(4)]
     for row in [np.array(row, dtype) for row in [*HARD, *drawn]]:
-        found, refused = softmax_of(compiled, row, temperature, to)
+        actual, refused = softmax_of(compiled, row, temperature, to)
         assert refused == -1
-        off = [units_off(*pair) for pair in zip(found[0], true_softmax(row, temperature), strict=True)]
+        off = [units_off(*pair) for pair in zip(actual[0], true_softmax(row, temperature), strict=True)]
         assert max(off) <= most, row
 
 
@@ -92,14 +92,14 @@ def test_softmax__is_scipys_on_a_million_scores():
 def test_sigmoid__is_within_the_units_promised(dtype, temperature):
     values = np.concatenate([[0.0, -0.0, np.inf, -np.inf], np.linspace(-745, 745, 301), np.geomspace(1e-300, 1, 99)])
     scores = values.astype(dtype)[None]
-    found = np.empty_like(scores)
+    actual = np.empty_like(scores)
     if dtype == "f4":
-        compiled.sigmoid_narrow(scores, temperature, found, np.empty(scores.size))
+        compiled.sigmoid_narrow(scores, temperature, actual, np.empty(scores.size))
     else:
-        compiled.sigmoid_wide(scores, temperature, found)
+        compiled.sigmoid_wide(scores, temperature, actual)
     with mpmath.workprec(300):
         exact = [1 / (1 + mpmath.exp(-mpmath.mpf(float(z)) / mpmath.mpf(temperature))) for z in scores[0]]
-    assert max(units_off(*pair) for pair in zip(found[0], exact, strict=True)) <= (1 if dtype == "f4" else 4)
+    assert max(units_off(*pair) for pair in zip(actual[0], exact, strict=True)) <= (1 if dtype == "f4" else 4)
 
 
 def test_logarithms__are_within_a_unit():
@@ -108,30 +108,30 @@ def test_logarithms__are_within_a_unit():
     values = np.concatenate(
         [np.exp(rng.uniform(-700, 700, 900)), rng.uniform(0.5, 2, 900), near, [2.0**-1022, 1.7e308]]
     )
-    found = np.empty_like(values)
-    compiled.logarithms(values, found)
+    actual = np.empty_like(values)
+    compiled.logarithms(values, actual)
     with mpmath.workprec(300):
         exact = [mpmath.log(mpmath.mpf(float(x))) for x in values]
-    assert max(units_off(*pair) for pair in zip(found, exact, strict=True)) <= 1
+    assert max(units_off(*pair) for pair in zip(actual, exact, strict=True)) <= 1
 
 
 def test_exponentials__are_within_a_unit():
     values = np.concatenate([np.linspace(-708, 709, 2001), np.geomspace(1e-300, 700, 99), [0.0]])
-    found = np.empty_like(values)
-    compiled.exponentials(values, found)
+    actual = np.empty_like(values)
+    compiled.exponentials(values, actual)
     with mpmath.workprec(300):
         exact = [mpmath.exp(mpmath.mpf(float(x))) for x in values]
-    assert max(units_off(*pair) for pair in zip(found, exact, strict=True)) <= 1
+    assert max(units_off(*pair) for pair in zip(actual, exact, strict=True)) <= 1
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_softmax__keeps_nan_refuses_infinite_rows(dtype):
     rows = np.array([[1, np.nan, 2], [np.nan] * 3, [np.nan, -np.inf, 0]], dtype)
-    found, refused = softmax_of(compiled, rows, 1.0)
+    actual, refused = softmax_of(compiled, rows, 1.0)
     assert refused == -1
-    assert np.isnan(found).tolist() == [[False, True, False], [True] * 3, [True, False, False]]
-    np.testing.assert_array_equal(found[0, [0, 2]], softmax_of(compiled, rows[0, [0, 2]], 1.0)[0][0])
-    assert found[2, 1:].tolist() == [0, 1]
+    assert np.isnan(actual).tolist() == [[False, True, False], [True] * 3, [True, False, False]]
+    np.testing.assert_array_equal(actual[0, [0, 2]], softmax_of(compiled, rows[0, [0, 2]], 1.0)[0][0])
+    assert actual[2, 1:].tolist() == [0, 1]
     for bad in (np.inf, -np.inf):
         assert softmax_of(compiled, np.array([[1, 2], [bad, bad], [0, 1]], dtype), 1.0)[1] == 1
     assert softmax_of(compiled, np.array([[np.nan, -np.inf]], dtype), 1.0)[1] == 0
@@ -147,11 +147,11 @@ scores_drawn = hnp.arrays(
 @pytest.mark.slow
 @given(scores_drawn, st.sampled_from(TEMPERATURES))
 def test_twins__give_the_same_bits(scores, temperature):
-    found, refused = softmax_of(compiled, scores, temperature)
+    actual, refused = softmax_of(compiled, scores, temperature)
     expected, stop = softmax_of(plain, scores, temperature)
     assert refused == stop
     rows = len(scores) if stop < 0 else stop
-    np.testing.assert_array_equal(found[:rows], expected[:rows])
+    np.testing.assert_array_equal(actual[:rows], expected[:rows])
     narrow = softmax_of(compiled, scores, temperature, "f4")[0][:rows]
     np.testing.assert_array_equal(softmax_of(plain, scores, temperature, "f4")[0][:rows], narrow)
     for module in (compiled, plain):  # and so do the parts of rows, one by one
@@ -168,13 +168,13 @@ def test_twins__give_the_same_bits(scores, temperature):
 
 @given(hnp.arrays("f8", st.integers(1, 30), elements=st.floats(-720, 720)))
 def test_twins__of_the_functions_give_the_same_bits(values):
-    found = [np.empty_like(values) for _ in range(4)]
-    compiled.exponentials(values, found[0])
-    plain.exponentials(values, found[1])
-    compiled.logarithms(found[0], found[2])
-    plain.logarithms(found[0], found[3])
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[2], found[3])
+    actual = [np.empty_like(values) for _ in range(4)]
+    compiled.exponentials(values, actual[0])
+    plain.exponentials(values, actual[1])
+    compiled.logarithms(actual[0], actual[2])
+    plain.logarithms(actual[0], actual[3])
+    np.testing.assert_array_equal(actual[0], actual[1])
+    np.testing.assert_array_equal(actual[2], actual[3])
 
 
 @pytest.mark.slow
@@ -187,11 +187,11 @@ def test_kernels__give_the_same_bits_with_any_instructions(features, tmp_path):
         "z = (np.random.default_rng(1).standard_normal((40, 1001)) * 30).astype('f4')\n"
         "found = []\n"
         "for t in (1.0, 1.7):\n"
-        "    out = np.empty_like(z); e.softmax_narrow(z, t, out, np.empty(1008)); found.append(out)\n"
-        "    out = np.empty_like(z); e.sigmoid_narrow(z, t, out, np.empty(1001)); found.append(out)\n"
+        "    out = np.empty_like(z); e.softmax_narrow(z, t, out, np.empty(1008)); actual.append(out)\n"
+        "    out = np.empty_like(z); e.sigmoid_narrow(z, t, out, np.empty(1001)); actual.append(out)\n"
         "    wide = z.astype('f8'); out = np.empty_like(wide); e.softmax_wide(wide, t, out, np.empty((2, 1001)))\n"
-        "    found.append(out)\n"
-        "print(json.dumps([hashlib.sha256(o.tobytes()).hexdigest() for o in found]))\n"
+        "    actual.append(out)\n"
+        "print(json.dumps([hashlib.sha256(o.tobytes()).hexdigest() for o in actual]))\n"
     )
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     if features:
@@ -207,4 +207,4 @@ def test_kernels__give_the_same_bits_with_any_instructions(features, tmp_path):
         here.append(np.empty_like(scores))
         plain.sigmoid_narrow(scores, temperature, here[-1], np.empty(1001))
         here.append(softmax_of(plain, scores.astype("f8"), temperature)[0])
-    assert json.loads(done.stdout) == [hashlib.sha256(found.tobytes()).hexdigest() for found in here]
+    assert json.loads(done.stdout) == [hashlib.sha256(actual.tobytes()).hexdigest() for actual in here]

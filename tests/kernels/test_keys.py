@@ -36,9 +36,9 @@ def test_decode__inverts_encode(scores):
 def test_carrier__has_the_keys_in_its_bits(scores):
     carried = keys.carrier(scores)
     bits, magnitude = keys.carrier_bits(carried)
-    found = bits.astype(np.int64)
-    found = np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
-    assert (found == keys.encode(scores)).all()
+    actual = bits.astype(np.int64)
+    actual = np.where((actual < 0) & (magnitude != 0), -(actual & magnitude), actual)
+    assert (actual == keys.encode(scores)).all()
 
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64", "bfloat16"])

@@ -41,29 +41,32 @@ def true_losses(row, label, scale):
 def test_scaled_losses__are_the_true_ones(dtype, n_classes):
     scores = (np.random.default_rng(n_classes).standard_normal((4, n_classes)) * 6).astype(dtype)
     labels = np.arange(4) % n_classes
-    found, refused = losses_of(compiled, scores, labels)
+    actual, refused = losses_of(compiled, scores, labels)
     assert refused == -1
     for i, row in enumerate(scores):
         for j, scale in enumerate(SCALES.tolist()):
             expected = true_losses(row, labels[i], scale)
-            np.testing.assert_allclose(found[:, j, i], expected, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(actual[:, j, i], expected, rtol=1e-12, atol=1e-13)
 
 
 def test_scaled_losses__are_exact_where_probabilities_are_no_floats():
-    found, _ = losses_of(compiled, np.array([[0.0, -5000.0, -np.inf]]), [1], np.array([1.0]))
-    assert found[:, 0, 0].tolist() == [5000.0, 5000.0, 0.0]
-    found, _ = losses_of(compiled, np.array([[0.0, -5000.0, -np.inf]]), [2], np.array([1.0]))
-    assert found[0, 0, 0] == np.inf
+    actual, _ = losses_of(compiled, np.array([[0.0, -5000.0, -np.inf]]), [1], np.array([1.0]))
+    assert actual[:, 0, 0].tolist() == [5000.0, 5000.0, 0.0]
+    actual, _ = losses_of(compiled, np.array([[0.0, -5000.0, -np.inf]]), [2], np.array([1.0]))
+    assert actual[0, 0, 0] == np.inf
 
 
 def test_scaled_losses__of_sums_of_scales_are_nearly_those_of_their_own():
     scores, labels = np.random.default_rng(1).standard_normal((50, 90)) * 5, np.arange(50)
     scales, parents = np.array([0.25, 0.06, 0.5, 0.31, 1.0]), [DIRECT, DIRECT, (0, 0), (0, 1), (2, 2)]
-    found, own = losses_of(compiled, scores, labels, scales, parents)[0], losses_of(compiled, scores, labels, scales)[0]
-    np.testing.assert_allclose(found, own, rtol=1e-12, atol=1e-13)
+    actual, own = (
+        losses_of(compiled, scores, labels, scales, parents)[0],
+        losses_of(compiled, scores, labels, scales)[0],
+    )
+    np.testing.assert_allclose(actual, own, rtol=1e-12, atol=1e-13)
     twin = losses_of(plain, scores, labels, scales, parents)[0]
-    assert found.tobytes() == twin.tobytes()
-    assert (found[:, 0] == own[:, 0]).all()
+    assert actual.tobytes() == twin.tobytes()
+    assert (actual[:, 0] == own[:, 0]).all()
 
 
 @given(
@@ -92,8 +95,8 @@ def test_scaled_losses__equal_their_twin(scores, data):
     )
 )
 def test_row_sums__equal_their_twin_and_the_sum(values):
-    found = [np.empty(len(values)) for _ in range(2)]
-    compiled.row_sums(values, found[0])
-    plain.row_sums(values, found[1])
-    assert found[0].tobytes() == found[1].tobytes()
-    np.testing.assert_allclose(found[0], values.sum(1), rtol=1e-13)
+    actual = [np.empty(len(values)) for _ in range(2)]
+    compiled.row_sums(values, actual[0])
+    plain.row_sums(values, actual[1])
+    assert actual[0].tobytes() == actual[1].tobytes()
+    np.testing.assert_allclose(actual[0], values.sum(1), rtol=1e-13)

@@ -18,7 +18,7 @@ from avgk_dask.kernels import compiled
 from avgk_dask.kernels import dispatch as twins
 from avgk_dask.kernels.compiled import notice_changes
 from avgk_dask.kernels.compiled.rows import gather_above
-from avgk_dask.kernels.dispatch import KERNELS, compiled_kernel, plain_twin
+from avgk_dask.kernels.dispatch import KERNELS, compiled_kernel, numpy_kernel
 
 
 def compiled_functions():
@@ -31,22 +31,22 @@ def compiled_functions():
 
 
 def test_table__has_every_public_compiled_function_once():
-    found = list(compiled_functions())
-    assert len(dict(found)) == len(found)
-    assert dict(found) == KERNELS
+    actual = list(compiled_functions())
+    assert len(dict(actual)) == len(actual)
+    assert dict(actual) == KERNELS
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_twins__are_called_like_their_kernels(name):
-    twin = plain_twin(name)
+    twin = numpy_kernel(name)
     assert twin.__module__.endswith(f".numpy.{KERNELS[name]}")
     assert inspect.signature(twin) == inspect.signature(compiled_kernel(name).py_func)
 
 
 def test_twins__need_no_numba():
     code = (
-        "import sys\nfrom avgk_dask.kernels.dispatch import KERNELS, plain_twin\n"
-        "print(len([plain_twin(name) for name in KERNELS]), 'numba' in sys.modules)"
+        "import sys\nfrom avgk_dask.kernels.dispatch import KERNELS, numpy_kernel\n"
+        "print(len([numpy_kernel(name) for name in KERNELS]), 'numba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == [str(len(KERNELS)), "False"]

@@ -1,4 +1,4 @@
-"""Compiled code on disk that notices changes of every file it was made from."""
+"""Compiled kernels, whose cache notices changes in every file that they were made from."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any
 
 
 def notice_changes(kernel: Any, *called: Any) -> None:
-    """Let numba's cache of a kernel notice changes of the files of the kernels it calls.
+    """Let numba's cache of a kernel notice changes in the files of the kernels that it calls directly.
 
-    By itself it notices changes of the kernel's own file only, and would go on to use what was compiled with the
-    older kernels. What is noticed is handed on: to name the kernels called directly is enough.
+    Without this it notices changes in the kernel's own file only, and would use code compiled with the older kernels.
     """
     files: list[Any] = [getattr(getattr(one, "_cache", None), "_cache_file", None) for one in (kernel, *called)]
     if all(hasattr(file, "_source_stamp") for file in files):

@@ -99,7 +99,7 @@ def add_exact(bits: Any, groups: Any, limbs: Any) -> None:
         limbs[g, limb + 2] += np.int64(high >> np.uint64(32))
 
 
-#: Runs of a row up to this long are ordered by counting what is greater, longer ones by sorting.
+#: Runs of a row up to this long are ordered by counting the greater ones, longer ones by sorting.
 _COUNTED = 192
 
 
@@ -171,19 +171,19 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
 
 
 @njit(nogil=True, cache=True)
-def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
+def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, near: Any) -> int:
     n = 0
     last = np.uint64(wanted.size - 1)
     for t in range(keys.size):
         key = np.int64(keys[t])
         stretch = (np.uint64(key) - np.uint64(base)) >> np.uint64(shift)
-        found[n] = key
+        near[n] = key
         n += wanted[min(stretch, last)] & np.uint8(key >= base)
     return n
 
 
 @njit(nogil=True, cache=True)
-def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, found: Any) -> None:
+def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, brackets: Any) -> None:
     lows, highs, firsts, lasts = bounds
     t = 0
     for r in range(lengths.size):
@@ -198,7 +198,7 @@ def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: An
                 else:
                     high = middle
             low -= 1
-            found[t] = low if low >= first and key <= highs[low] and sample <= lasts[low] else -1
+            brackets[t] = low if low >= first and key <= highs[low] and sample <= lasts[low] else -1
             t += 1
 
 
@@ -217,7 +217,8 @@ def scatter_rows(
 
 
 @njit(nogil=True, cache=True)
-def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
+def _find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
+    """Return the number of ascending edges below a key; ``starts[i]`` is that below the i-th stretch of ``2**shift`` keys."""
     if key <= edges[0]:
         return 0
     stretch = (np.uint64(key) - np.uint64(edges[0])) >> shift
@@ -253,7 +254,7 @@ def count_at_edges(
             key = np.int64(bits[i, t])
             if key < 0 and magnitude != 0:
                 key = -(key & magnitude)
-            j = find_edge(edges, starts, shift, key)
+            j = _find_edge(edges, starts, shift, key)
             cell = 2 * j
             if j <= last and edges[j] == key:
                 cell += 1

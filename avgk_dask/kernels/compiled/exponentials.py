@@ -2,8 +2,8 @@
 
 ``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
 
-Exponentials and logarithms are our own: sums, products and divisions of float64 alone, none of them fused, in a fixed
-order. So the same bits come out on any machine, which neither NumPy's nor the C library's promise.
+Exponentials and logarithms are our own: sums, products and divisions of float64 alone, never fused, in a fixed order. So the
+same bits come out on any machine, which neither NumPy's nor the C library's promise.
 
 Range reduction adds 1.5 * 2**52, a polynomial follows, and the exponent is added to the bits. A row is summed in eight
 lanes, always whole. float32 results are the true value rounded (error below 0.5001 units in the last place in our
@@ -65,7 +65,7 @@ def _of_bits(typing_context: Any, bits: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _exp(x: Any, low: Any) -> Any:
-    """Return exp(x + low) for x from -708 to 709, ``low`` being what was rounded off x."""
+    """Return exp(x + low) for x from -708 to 709, ``low`` being the rounding error of x."""
     shifted = x * LOG2_E + ROUNDING
     k = shifted - ROUNDING
     r = (x - k * LN2_HIGH) + (low - k * LN2_LOW)
@@ -116,7 +116,7 @@ def _largest_number(row: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def _largest(row: Any) -> Any:
-    """Return the largest of a row, NaN apart (-inf where there is no other), and the number of NaN."""
+    """Return the largest number of a row (-inf if all are NaN), and the number of NaN."""
     n_nan = 0
     for t in range(row.size):
         n_nan += row[t] != row[t]
@@ -150,7 +150,7 @@ def _lane_sum(terms: Any) -> Any:
 def _row_norm(row: Any, inverse: Any, space: Any) -> Any:
     """Write a row's exponentials; return its largest, the factor that makes them probabilities, and the number of NaN.
 
-    The factor means nothing if the largest is infinite. Both are NaN if the row has nothing else.
+    The factor has no meaning if the largest is infinite. Both are NaN if all scores are.
     """
     largest, n_nan = _largest(row)
     if n_nan == row.size:
@@ -209,12 +209,12 @@ def softmax_part(scores: Any, temperature: float, norms: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True, inline="always")
 def _divided(value: Any, low: Any, temperature: Any) -> Any:
-    """Return (value + low) / temperature, and what was rounded off it."""
+    """Return (value + low) / temperature, and its rounding error."""
     x = value / temperature
     if temperature == 1.0 or not (x > LEAST_WIDE and x < -LEAST_WIDE):
         return x, low
     product = x * temperature
-    # What was rounded off the product: products of halves of the factors are exact.
+    # The rounding error of the product: products of halves of the factors are exact.
     a, b = x * SPLITTER, temperature * SPLITTER
     a -= a - x
     b -= b - temperature
@@ -224,7 +224,7 @@ def _divided(value: Any, low: Any, temperature: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _below(value: Any, largest: Any, temperature: Any) -> Any:
-    """Return (value - largest) / temperature, and what was rounded off it."""
+    """Return (value - largest) / temperature, and its rounding error."""
     difference = value - largest
     taken = difference - value
     low = (value - (difference - taken)) - (largest + taken)
@@ -233,7 +233,7 @@ def _below(value: Any, largest: Any, temperature: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _exp_over(x: Any, low: Any, divisor: Any) -> Any:
-    """Return exp(x + low) / divisor for x up to 0, rounded once where that is no normal number; NaN stays."""
+    """Return exp(x + low) / divisor for x up to 0, rounded once if that is not a normal number; NaN stays."""
     if x > -600.0:
         return _exp(x, low) / divisor
     if not x > LEAST_WIDE:
@@ -401,10 +401,7 @@ def _add_four(row: Any, weights: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def mix_rows(rows: Any, weights: Any, bias: Any, out: Any) -> None:
-    """Write rows times weights, plus the bias; some rows at a time share what is read of the weights.
-
-    The order is fixed, which BLAS does not promise.
-    """
+    # Some rows at a time share the weights that are read. The order is fixed, which BLAS does not promise.
     n_rows, n_classes = rows.shape
     n_fours = n_classes // 4 * 4
     out[:] = 0.0

@@ -16,7 +16,7 @@ from numba import njit
 
 from .. import ROW_LANES
 
-#: Lists up to this long are ordered by counting what is greater, longer ones by insertion.
+#: Lists up to this long are ordered by counting the greater ones, longer ones by insertion.
 _COUNTED = 192
 _U = np.uint64
 
@@ -41,11 +41,7 @@ def _fold(row: Any, width: int, lanes: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _count_greater(values: Any, n: int, ranks: Any) -> None:
-    """Write, for each of n values, how many of them are greater.
-
-    Works in whole registers: what lies behind the n values up to a multiple of ``LANES`` gets some
-    rank, too, which means nothing.
-    """
+    """Write the number of greater ones for each of n values; in whole registers, so that later entries are overwritten."""
     padded = (n + ROW_LANES - 1) // ROW_LANES * ROW_LANES
     for t in range(padded):
         ranks[t] = 0
@@ -62,7 +58,8 @@ def _count_greater(values: Any, n: int, ranks: Any) -> None:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
+def _row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
+    """Return a score that at least ``n_ranks`` scores of the row reach, and whether the lanes suffice for one."""
     if width == 0:
         return row[0], False
     _fold(row, width, lanes)
@@ -79,7 +76,7 @@ def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tup
 
 
 @njit(nogil=True, cache=True)
-def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
+def _order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
     """Write the highest of n scores to row i of ``top`` in descending order; ``taken`` is all False, and left so."""
     r = top.shape[1]
     if n > _COUNTED:  # one by one: sorting takes longer to compile than all the rest
@@ -105,7 +102,7 @@ def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any
         for p in range(r):
             top[i, p] = ordered[p] if p < n else rest
         return
-    # Equal scores share a rank: the entries behind it, never written, are theirs too.
+    # Equal scores share a rank: the entries after it, which are never written, are theirs as well.
     for t in range(n):
         ordered[ranks[t]] = near[t]
         taken[ranks[t]] = True
@@ -130,7 +127,7 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
     for i in range(n_rows):
         row = values[i]
         n = n_top[i]
-        floor, sure = row_floor(row, r, width, lanes, ranks)
+        floor, sure = _row_floor(row, r, width, lanes, ranks)
         for t in range(n_classes):
             x = row[t]
             if x != x or (sure and x < floor) or (n == r and not (x > top[i, r - 1])):
@@ -167,11 +164,8 @@ def _middle(a: Any, b: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def count_lower(a: Any, b: Any, below: Any, above: Any) -> int:
-    """Count, for two ascending columns, the b below each a and the a above each b, in the time of one merge.
-
-    Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the
-    merge take turns, so that one's loads hide behind the other's.
-    """
+    # Each step of the merge writes both of its entries, so that no branch depends on the data; the two halves of the merge take
+    # turns, so that their loads overlap.
     n_a, n_b = a.size, b.size
     end_i, end_j = _middle(a, b)
     i, j, p, q = np.int64(0), np.int64(0), end_i, end_j
@@ -213,7 +207,7 @@ def _finish_merge(a: Any, b: Any, i: int, j: int, end_i: int, end_j: int, below:
 
 @njit(nogil=True, cache=True)
 def _stretch_end(keys: Any, first: int, last_key: Any) -> int:
-    """Return the index behind the last key of an ascending column that is at most ``last_key``."""
+    """Return the index after the last key of an ascending column that is at most ``last_key``."""
     low, high = first, keys.size
     while low < high:
         middle = (low + high) // 2
@@ -227,7 +221,7 @@ def _stretch_end(keys: Any, first: int, last_key: Any) -> int:
 @njit(nogil=True, cache=True)
 def add_products(keys: Any, counts: Any, mantissa_bits: int, base: Any, stretches: Any, sums: Any) -> int:
     n = 0
-    first = np.int64(0)  # a literal would make numba compile what it is passed to twice
+    first = np.int64(0)  # a literal would make numba compile its callee twice
     while first < keys.size:
         key = np.int64(keys[first])
         sign = np.int64(1)

@@ -17,9 +17,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from . import notice_changes
-from .ranks import order_top, row_floor
+from .ranks import _order_top, _row_floor
 
-#: Rows up to this long are looked at score by score: a first look would not save what it costs.
+#: Rows up to this long are looked at score by score: a first look would not pay.
 _SHORT = 32
 _U = np.uint64
 
@@ -36,9 +36,9 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any, keys: Any, n: int, near: Any) -> Any:
-    """List the scores of a short row that are at least ``floor`` behind n others, and copy all but NaN to ``near``.
+    """List the scores of a short row that are at least ``floor`` after n others, and copy all but NaN to ``near``.
 
-    Returns how many are listed now, and how many were copied.
+    Return the number of listed scores, and that of copied ones.
     """
     n_near = np.int64(0)
     for t in range(row.size):
@@ -68,7 +68,7 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
         if n + n_classes > keys.size or i - first_row == offsets.size - 1:
             return i, n_nan, first_nan
         row = values[i]
-        n_near = np.int64(0)  # a literal would make numba compile what it is passed to twice
+        n_near = np.int64(0)  # a literal would make numba compile its callee twice
         if n_classes <= _SHORT:
             n, n_near = _gather_short(row, bits[i], magnitude, floor, classes, keys, n, near)
             if n_near < n_classes:
@@ -78,9 +78,9 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
                     n_nan += row[t] != row[t]
             offsets[i + 1 - first_row] = n
             if r > 0:
-                order_top(near, n_near, missing, ranks, ordered, taken, ranked, i)
+                _order_top(near, n_near, missing, ranks, ordered, taken, ranked, i)
             continue
-        least, sure = row_floor(row, r, width, lanes, ranks)
+        least, sure = _row_floor(row, r, width, lanes, ranks)
         if r > 0 and not sure:
             for t in range(n_classes):
                 flags[t] = 1
@@ -116,7 +116,7 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
                 n += x >= floor
         offsets[i + 1 - first_row] = n
         if r > 0:
-            order_top(near, n_near, least if sure else missing, ranks, ordered, taken, ranked, i)
+            _order_top(near, n_near, least if sure else missing, ranks, ordered, taken, ranked, i)
     return n_rows, n_nan, first_nan
 
 
@@ -135,10 +135,10 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
 def rank_labels(
     values: Any, labels: Any, indices: Any, first_row: int, offsets: Any, keys: Any, n_ranks: int, ranks: Any
 ) -> None:
-    """Write the rank of each row's label in its row, from the listed scores where those suffice.
+    """Write the rank of each row's label in its row, from the listed scores if these suffice.
 
-    The scores that rank before a listed label are listed too; and a label that is not listed ranks behind all that are,
-    beyond ``n_ranks`` if that many are. Only otherwise the row itself is read again.
+    All scores that rank before a listed label are listed. A label that is not listed ranks after all that are, beyond
+    ``n_ranks`` if that many are; otherwise the row is read again.
     """
     n_classes = values.shape[1]
     for i in range(offsets.size - 1):
@@ -171,7 +171,7 @@ def rank_labels(
         ranks[first_row + i] = min(higher, n_ranks) + 1
 
 
-notice_changes(gather_above, row_floor, order_top)
+notice_changes(gather_above, _row_floor, _order_top)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -232,11 +232,8 @@ def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: in
 def scan_rows(
     tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    """Gather, rank and split the rows from ``first_row`` on, while there is space for their events, in one call.
-
-    Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows
-    are listed a few at a time, so that the lists stay in cache.
-    """
+    # Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows are listed a few
+    # at a time, so that the lists stay in cache.
     values, (offsets, classes, keys, _) = tile[0], listing
     hard, indices, ranks, n_ranks = labels
     above, label_zones, histogram = tallies

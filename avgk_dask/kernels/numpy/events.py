@@ -1,4 +1,4 @@
-"""Counts: of bits, bins and cells, of the events that a scan holds, of keys by group, and of scores at given keys."""
+"""Kernels that count: bits, bins, cells, the events that a scan holds, keys by group, and scores at given keys."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def join_bins(
     """Join ascending bins of ``2**old_shift`` keys into bins of ``2**shift``; return their number.
 
     The three rows of ``sums`` are the number of keys in a bin, and the sums of the low bits and of the remaining
-    bits of (key - first key of the bin); column ``order[t]`` is that of bin t. An empty ``order`` stands for bins
-    of one key each.
+    bits of (key - first key of the bin); column ``order[t]`` is that of bin t. With an empty ``order``, each bin is
+    one key.
     """
     first = bins.astype(np.int64) << np.int64(old_shift)
     joined = first >> np.int64(shift)
@@ -54,7 +54,7 @@ def stretch_numbers(keys: Any, base: Any, shift: Any) -> Any:
 
 
 def count_bins(keys: Any, base: Any, shift: Any, histogram: Any) -> None:
-    """Add keys to a histogram of ``2**shift`` keys a bin, from ``base`` up; those beyond an end go to the bin there."""
+    """Add keys to a histogram of ``2**shift`` keys per bin, from ``base`` up; keys beyond an end go to the bin there."""
     bins = np.minimum(stretch_numbers(keys, base, shift), np.uint64(histogram.size - 1))
     np.add.at(histogram, np.where(keys < base, 0, bins).astype(np.int64), 1)
 
@@ -112,8 +112,7 @@ def group_order(groups: Any, starts: Any, order: Any) -> None:
 def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties: int, changes: Any) -> None:
     """Take the events above ``key``, and the first ``n_ties`` at it, into the sets.
 
-    The events of a row stand together: they are of one row. ``changes[cell]`` is what the number of sets
-    of that cell changes by.
+    The events of a row are adjacent. ``changes[cell]`` is the change of the number of sets of that cell.
     """
     inside = keys > key
     inside[np.flatnonzero(keys == key)[:n_ties]] = True
@@ -125,33 +124,33 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
     np.add.at(changes, base + 2 * moved + hit, 1)
 
 
-def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, found: Any) -> int:
+def collect_near(keys: Any, base: Any, shift: Any, wanted: Any, near: Any) -> int:
     """Collect the keys whose stretch of ``2**shift`` keys, counted from ``base``, is wanted; return their number.
 
     Keys beyond the last stretch belong to it, and keys below the base to none.
     """
     stretches = np.minimum(stretch_numbers(keys, base, shift), np.uint64(wanted.size - 1)).astype(np.int64)
-    near = keys[(keys >= base) & (wanted[stretches] != 0)]
-    found[: near.size] = near
-    return int(near.size)
+    collected = keys[(keys >= base) & (wanted[stretches] != 0)]
+    near[: collected.size] = collected
+    return int(collected.size)
 
 
-def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, found: Any) -> None:
-    """Write the bracket of each listed key; -1 where it is in none.
+def find_brackets(keys: Any, lengths: Any, groups: Any, samples: Any, starts: Any, bounds: Any, brackets: Any) -> None:
+    """Write the bracket of each listed key, or -1 if it is in none.
 
     Row r has ``lengths[r]`` of the keys, is of group ``groups[r]`` and has the number ``samples[r]``. The brackets of
     group g are those from ``starts[g]`` to ``starts[g + 1]``, ascending. ``bounds`` are their lowest and highest keys,
     and their first and last samples.
     """
     lows, highs, firsts, lasts = bounds
-    found[:] = -1
+    brackets[:] = -1
     rows = np.repeat(np.arange(lengths.size), lengths)
     first, last, sample = starts[groups][rows], starts[groups + 1][rows], samples[rows]
     for step in range(int((last - first).max(initial=0))):
         b = np.minimum(first + step, lows.size - 1)
         inside = (first + step < last) & (lows[b] <= keys) & (keys <= highs[b])
         inside &= (firsts[b] <= sample) & (sample <= lasts[b])
-        found[inside] = b[inside]
+        brackets[inside] = b[inside]
 
 
 def scatter_rows(
@@ -168,14 +167,6 @@ def scatter_rows(
     within = np.arange(keys.size) - np.repeat(np.cumsum(wide) - wide, wide)
     scattered[np.repeat(row_places, wide) + within] = keys
     np.add.at(nexts, groups, wide)
-
-
-def find_edge(edges: Any, starts: Any, shift: Any, key: Any) -> Any:
-    """Return the number of ascending edges below a key.
-
-    ``starts[i]`` is the number of edges below the i-th stretch of ``2**shift`` keys from the first edge up.
-    """
-    return np.searchsorted(edges, key)
 
 
 def count_at_edges(
@@ -202,10 +193,10 @@ def count_at_edges(
 
 def _equal_before(numbers: Any) -> Any:
     """Return how many numbers before each one equal it."""
-    order, found = np.argsort(numbers, kind="stable"), np.empty(numbers.size, np.int64)
+    order, before = np.argsort(numbers, kind="stable"), np.empty(numbers.size, np.int64)
     firsts, run = runs_of(numbers[order])
-    found[order] = np.arange(numbers.size) - firsts[run]
-    return found
+    before[order] = np.arange(numbers.size) - firsts[run]
+    return before
 
 
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:

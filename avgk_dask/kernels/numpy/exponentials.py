@@ -1,4 +1,4 @@
-"""Exponentials, softmax, sigmoid, losses of logits, and mixed logits: the operations and the order are fixed."""
+"""Kernels for exponentials, softmax, sigmoid, losses of logits, and mixed logits, with fixed operations and order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .. import (
 
 
 def _exp(x: Any, low: Any) -> Any:
-    """Return exp(x + low) for x from -708 to 709, ``low`` being what was rounded off x."""
+    """Return exp(x + low) for x from -708 to 709, ``low`` being the rounding error of x."""
     c = dict(enumerate(EXP_TERMS, 2))
     shifted = x * LOG2_E + ROUNDING
     k = shifted - ROUNDING
@@ -63,7 +63,7 @@ def logarithms(values: Any, out: Any) -> None:
 
 
 def _largest(scores: Any) -> tuple[Any, int]:
-    """Return the largest of each row (NaN if there is no other), and the first row whose largest is infinite, or -1."""
+    """Return the largest of each row (NaN if all are NaN), and the first row whose largest is infinite, or -1."""
     wide = scores.astype(np.float64)
     largest = np.where(np.isnan(wide), -np.inf, wide).max(1)
     infinite = np.isinf(largest) & ~np.isnan(wide).all(1)
@@ -74,7 +74,7 @@ def _largest(scores: Any) -> tuple[Any, int]:
 def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int:
     """Write the softmax of each row of float32 scores; return the first row whose largest is infinite, or -1.
 
-    ``space`` takes a row of float64, up to a multiple of the lanes. NaN stay, and count for nothing.
+    ``space`` takes a row of float64, up to a multiple of the lanes. NaN stay, and do not count.
     """
     norms = np.empty((len(scores), 2))
     stop = softmax_norms(scores, temperature, norms, space)
@@ -86,7 +86,7 @@ def softmax_narrow(scores: Any, temperature: float, out: Any, space: Any) -> int
 def softmax_norms(scores: Any, temperature: float, norms: Any, space: Any) -> int:
     """Write the largest of each row of float32 scores, and the factor that makes probabilities of its exponentials.
 
-    NaN where a row has nothing else. ``space`` and what is returned are those of ``softmax_narrow``.
+    NaN if a row has only NaN. ``space`` and the result are those of ``softmax_narrow``.
     """
     largest, stop = _largest(scores)
     rows = slice(None) if stop < 0 else slice(stop)
@@ -112,7 +112,7 @@ def softmax_part(scores: Any, temperature: float, norms: Any, out: Any) -> None:
 
 
 def _divided(value: Any, low: Any, temperature: float) -> tuple[Any, Any]:
-    """Return (value + low) / temperature, and what was rounded off it."""
+    """Return (value + low) / temperature, and its rounding error."""
     x = value / temperature
     product = x * temperature
     a, b = x * SPLITTER, temperature * SPLITTER
@@ -125,7 +125,7 @@ def _divided(value: Any, low: Any, temperature: float) -> tuple[Any, Any]:
 
 
 def _below(value: Any, largest: Any, temperature: float) -> tuple[Any, Any]:
-    """Return (value - largest) / temperature, and what was rounded off it."""
+    """Return (value - largest) / temperature, and its rounding error."""
     difference = value - largest
     taken = difference - value
     low = (value - (difference - taken)) - (largest + taken)
@@ -138,19 +138,19 @@ def _exp_where(which: Any, x: Any, low: Any) -> Any:
 
 
 def _exp_over(x: Any, low: Any, divisor: Any) -> Any:
-    """Return exp(x + low) / divisor for x up to 0, rounded once where that is no normal number; NaN stays."""
+    """Return exp(x + low) / divisor for x up to 0, rounded once if that is not a normal number; NaN stays."""
     raised = x + 200.0 * LN2_HIGH
     off = ((x - raised) + 200.0 * LN2_HIGH) + (low + 200.0 * LN2_LOW)
     small = _exp_where((x > LEAST_WIDE) & ~(x > -600.0), raised, off) / divisor * 2.0**-200
-    found = np.where(x > -600.0, _exp_where(x > -600.0, x, low) / divisor, small)
-    return np.where(np.isnan(x), np.nan, found)
+    result = np.where(x > -600.0, _exp_where(x > -600.0, x, low) / divisor, small)
+    return np.where(np.isnan(x), np.nan, result)
 
 
 def softmax_wide(scores: Any, temperature: float, out: Any, space: Any) -> int:
     """Write the softmax of each row of float64 scores; return the first row whose largest is infinite, or -1.
 
-    More exact than that of narrow scores: what is rounded off is carried along. ``space`` takes two rows of float64.
-    NaN stay, and count for nothing.
+    More exact than that of narrow scores: rounding errors are carried along. ``space`` takes two rows of float64. NaN stay,
+    and do not count.
     """
     largest, stop = _largest(scores)
     rows = slice(None) if stop < 0 else slice(stop)

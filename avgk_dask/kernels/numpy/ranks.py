@@ -1,4 +1,4 @@
-"""The highest scores of rows, in order, and sums over pairs of sorted columns. Scratch is not used here."""
+"""Kernels that find the highest scores of rows, in order, and sum over all pairs of two sorted columns."""
 
 from __future__ import annotations
 
@@ -16,27 +16,8 @@ def runs_of(*columns: Any) -> tuple[Any, Any]:
     return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
-def row_floor(row: Any, n_ranks: int, width: int, lanes: Any, ranks: Any) -> tuple[Any, bool]:
-    """Return a score that at least ``n_ranks`` scores of the row reach, and whether there is one.
-
-    There is none where NaN fills too many lanes, or where there are no lanes (width 0); the score then means
-    nothing.
-    """
-    maxima = np.array([np.fmax.reduce(row[lane::width]) for lane in range(width)], row.dtype)
-    ascending = np.sort(maxima[maxima == maxima])
-    if width == 0 or ascending.size < n_ranks:
-        return row[0], False
-    return ascending[-n_ranks], True
-
-
-def order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: Any, top: Any, i: int) -> None:
-    """Write the highest of n scores to row i of ``top`` in descending order, and ``rest`` behind them."""
-    highest = np.sort(near[:n])[::-1][: top.shape[1]]
-    top[i, : highest.size], top[i, highest.size :] = highest, rest
-
-
 def order_rows(rows: Any, missing: Any, top: Any) -> None:
-    """Write the highest scores of each row in descending order, and ``missing`` where NaN leave too few."""
+    """Write the highest scores of each row in descending order, and ``missing`` if NaN leave too few."""
     nan = rows != rows
     least = -np.inf if rows.dtype.kind == "f" else np.iinfo(rows.dtype).min
     top[:] = np.sort(np.where(nan, rows.dtype.type(least), rows), axis=1)[:, ::-1][:, : top.shape[1]]
@@ -53,13 +34,13 @@ def rank_top(values: Any, first_class: int, top: Any, classes: Any, n_top: Any, 
     r, names = top.shape[1], np.broadcast_to(first_class + np.arange(values.shape[1]), values.shape)
     scores, names = np.hstack([top, values])[:, ::-1], np.hstack([classes, names])[:, ::-1]
     counts = np.hstack([np.arange(r) < n_top[:, None], values == values])[:, ::-1]
-    # The highest last, and of equal ones the last first; what does not count comes before all.
+    # The highest last, and of equal ones the last first; entries that do not count come before all.
     ascending = np.lexsort((scores, counts), axis=1)
     descending = ascending[:, ::-1][:, :r]
     n_top[:] = np.minimum(np.count_nonzero(counts, axis=1), r)
     filled = np.arange(descending.shape[1]) < n_top[:, None]
-    for column, found in ((top, scores), (classes, names)):
-        column[:, : filled.shape[1]][filled] = np.take_along_axis(found, descending, 1)[filled]
+    for column, values in ((top, scores), (classes, names)):
+        column[:, : filled.shape[1]][filled] = np.take_along_axis(values, descending, 1)[filled]
 
 
 _HALF, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)

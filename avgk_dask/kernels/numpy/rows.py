@@ -1,4 +1,7 @@
-"""The scores of rows from a floor up, the labels among them, and counts by zones of keys. Scratch is not used here."""
+"""Kernels that list the scores of rows from a floor up, find the labels, and count by zones of keys.
+
+They ignore the scratch space that their compiled twins take.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from .ranks import order_rows
 
 def keys_from_bits(bits: Any, magnitude: Any) -> Any:
     """Return the keys of scores given by their bits: the integers themselves, or sign and magnitude of floats."""
-    found = bits.astype(np.int64)
-    return np.where((found < 0) & (magnitude != 0), -(found & magnitude), found)
+    keys = bits.astype(np.int64)
+    return np.where((keys < 0) & (magnitude != 0), -(keys & magnitude), keys)
 
 
 def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple[int, int, int]:
@@ -34,18 +37,18 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
     offsets[0] = n = n_nan = 0
     first_nan, row = -1, first_row
     while row < last and n + n_classes <= keys.size:
-        # If all of them were listed, so many rows would fit.
+        # As many rows as would fit if all of their scores were listed.
         mine = slice(row, min(last, row + (keys.size - n) // n_classes))
         listed_rows, listed = np.nonzero(values[mine] >= floor)
-        found = slice(n, n + listed.size)
-        classes[found], keys[found] = listed, keys_from_bits(bits[mine][listed_rows, listed], magnitude)
+        space = slice(n, n + listed.size)
+        classes[space], keys[space] = listed, keys_from_bits(bits[mine][listed_rows, listed], magnitude)
         counts = np.bincount(listed_rows, minlength=mine.stop - row)
         offsets[row + 1 - first_row : mine.stop + 1 - first_row] = n + np.cumsum(counts)
         if ranked.shape[1]:
             order_rows(values[mine], missing, ranked[mine])
         more_nan, nan = count_nan(values[mine])
         first_nan = row * n_classes + nan if more_nan and not n_nan else first_nan
-        n, n_nan, row = found.stop, n_nan + more_nan, mine.stop
+        n, n_nan, row = space.stop, n_nan + more_nan, mine.stop
     return row, n_nan, first_nan
 
 
@@ -64,9 +67,9 @@ def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices
     """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
     mine = slice(first_row, first_row + offsets.size - 1)
     rows = rows_of(offsets)
-    found = np.flatnonzero(classes[offsets[0] : offsets[-1]] == labels[mine][rows])
+    hits = np.flatnonzero(classes[offsets[0] : offsets[-1]] == labels[mine][rows])
     indices[mine] = -1
-    indices[mine][rows[found]] = found + offsets[0] - offsets[rows[found]]
+    indices[mine][rows[hits]] = hits + offsets[0] - offsets[rows[hits]]
 
 
 def ranks_in_rows(values: Any, labels: Any) -> tuple[Any, Any]:
@@ -132,8 +135,8 @@ def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: in
     inside = np.flatnonzero(zone_of % 2)
     row, j = rows[inside], zone_of[inside] // 2
     bases = 2 * above[row, j] + (label_zones[row] <= 2 * j)
-    found = j, keys[mine][inside], first_row + row, bases, classes[mine][inside], is_label[inside]
-    for column, values in zip(events, found, strict=True):
+    columns = j, keys[mine][inside], first_row + row, bases, classes[mine][inside], is_label[inside]
+    for column, values in zip(events, columns, strict=True):
         column[n_events : n_events + inside.size] = values
     return n_events + int(inside.size)
 
@@ -186,10 +189,10 @@ def hold_rows(
         if n_ranks > 0:
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
         lengths[row:stop] = np.diff(listed)
-        found = keys[: listed[-1]]
-        held_keys[n : n + found.size] = found
-        _count_zones(found, _zones_of(found, zones), zones, histogram)
-        n += found.size
+        mine = keys[: listed[-1]]
+        held_keys[n : n + mine.size] = mine
+        _count_zones(mine, _zones_of(mine, zones), zones, histogram)
+        n += mine.size
         row = stop
     return row, n_nan, first_nan, n
 
@@ -227,14 +230,13 @@ def _label_zones(offsets: Any, keys: Any, zone_of: Any, label_indices: Any, n_zo
     """Return the zone of each row's label, one past the last if in none, and the equal keys before it in its row."""
     rows = np.flatnonzero(label_indices >= 0)
     places = offsets[rows] + label_indices[rows]
-    found, before = np.full(label_indices.size, n_zones), np.zeros(label_indices.size, np.int64)
-    found[rows] = np.minimum(zone_of[places], n_zones)
+    label_zones = np.full(label_indices.size, n_zones)
+    label_zones[rows] = np.minimum(zone_of[places], n_zones)
     row = rows_of(offsets)
     own, place = np.zeros(label_indices.size, keys.dtype), np.zeros(label_indices.size, np.int64)
     own[rows], place[rows] = keys[places], places
     equal = (keys == own[row]) & (np.arange(keys.size) < place[row])
-    before[:] = np.bincount(row[equal], minlength=label_indices.size)
-    return found, before
+    return label_zones, np.bincount(row[equal], minlength=label_indices.size)
 
 
 def _zone_counts(offsets: Any, zone_of: Any, n_zones: int, n_more: int = 0) -> Iterator[tuple[slice, Any]]:
