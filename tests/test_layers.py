@@ -178,7 +178,7 @@ with tempfile.TemporaryDirectory() as folder:
 print(*modules)
 """
 #: How often the way of a score changes the folder. Lower it when it falls.
-MOST_ROOM_CHANGES = 31
+MOST_ROOM_CHANGES = 32
 
 
 def test_evaluate__goes_through_the_rooms_with_few_changes():

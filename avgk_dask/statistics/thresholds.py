@@ -16,7 +16,8 @@ from ..engine.search import ThresholdSearch
 from ..engine.ties import ExtremesSearch
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
-from ..sources.source import Source, choose_pilot_chunks, spread_source
+from ..sources.planning import choose_pilot_chunks, chunk_shape
+from ..sources.source import Source, spread_source
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch
@@ -84,7 +85,7 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     chunks = choose_pilot_chunks(source)
     if not chunks:
         return None
-    shapes = tuple(source.chunk_shape(*chunk) for chunk in chunks)
+    shapes = tuple(chunk_shape(source, *chunk) for chunk in chunks)
     plan = PilotPlan(1.5 * (max(budgets) + 1) / n_scores + 0.01, source.dtype, shapes)
     bands, columns = zip(*chunks, strict=True)
     return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)

@@ -10,7 +10,7 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import Caps
 from avgk_dask.engine.search import ThresholdSearch
-from avgk_dask.sources.source import choose_pilot_chunks, group_bands
+from avgk_dask.sources.planning import choose_pilot_chunks, group_bands
 
 
 def scan_graph(array):
