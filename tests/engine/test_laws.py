@@ -38,7 +38,7 @@ from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.keys import encode
 from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
-from avgk_dask.statistics.above import AbovePlan, beside, scan_beside
+from avgk_dask.statistics.above import AbovePlan, BesidePlan, scan_beside
 from avgk_dask.statistics.costs import CostHistogram, CostPlan, CoveragePlan, tally_costs, tally_coverage
 from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
@@ -138,7 +138,7 @@ F8 = np.dtype("f8")
 
 def beside_plan(drawn):
     scan = drawn.search(max_held=0).next_pass()
-    return beside(scan, AbovePlan(F8, drawn.n_classes, (drawn.key, drawn.key + 1)))["plan"]
+    return BesidePlan(scan.work, scan.plan, AbovePlan(F8, drawn.n_classes, (drawn.key, drawn.key + 1)))
 
 
 def ranked_in_bins(scores, in_bins):
