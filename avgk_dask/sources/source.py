@@ -339,7 +339,7 @@ def _scatter(sets: Array, index: Array, numbers: Array, n_classes: int, location
         raise ScoresError(
             f"threshold must exceed every row's last stored score to be certain from {location}, which keeps {n_slots} of "
             f"{n_classes} scores of each row; got one that sample {first} has more scores above. "
-            "Use a higher threshold, or a store with more of them."
+            "Use a higher threshold, or a store that keeps more of them."
         )
     members = np.zeros((len(sets), n_classes), bool)
     rows, slots = np.nonzero(sets[:, :n_slots])

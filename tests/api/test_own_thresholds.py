@@ -208,7 +208,7 @@ def test_own_thresholds__of_scores_that_change_between_reads_are_refused():
     )
     with (
         dask.config.set({"avgk.kept-bytes": 10_000, "avgk.small-scores": 0}),
-        pytest.raises(avgk.ScoresError, match="scores (changed|must stay the same)"),
+        pytest.raises(avgk.ScoresError, match=r"scores (changed|must stay the same)"),
     ):
         avgk.breakdown(lazy, labels, [1, 3], thresholds="own")
 

@@ -338,7 +338,7 @@ KINDS = {
     ),
     "ToldSets": (
         lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
-        lambda d: lambda t: [row.digest() for row in t.told],
+        lambda d: lambda t: [row.digest() for row in t.rows],
     ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (
