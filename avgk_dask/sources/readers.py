@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import dask
 import dask.array as da
@@ -115,23 +115,19 @@ class Reader:
 
     def with_rows(self, rows: Sequence[int]) -> Reader:
         """Return the same scores in other bands."""
-        _refuse()
+        raise NotImplementedError
 
     def chunk(self, band: int, column: int | None) -> Argument:
         """Return one chunk (of all classes if ``column`` is None), as an argument of a task."""
-        _refuse()
+        raise NotImplementedError
 
     def bands(self, numbers: Sequence[int]) -> Argument:
         """Return some bands, as an argument of a task."""
-        _refuse()
+        raise NotImplementedError
 
     def dask_array(self) -> da.Array:
         """Return the scores as a Dask array. Its blocks are new at each call."""
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise AssertionError("these scores cannot be read")
+        raise NotImplementedError
 
 
 class ShapeOnlyReader(Reader):

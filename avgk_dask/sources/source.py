@@ -72,7 +72,7 @@ class Source:
 
     @property
     def whole(self) -> Source:
-        """The scores of all samples as they are stored: without the mask and without transforms."""
+        """The stored scores of all samples, without mask and transforms."""
         return Source(self.reader, self.labels)
 
     @property

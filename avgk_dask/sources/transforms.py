@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats
-from ..bands.rows import checked_slabs, promised_block
+from ..bands.rows import promised_block, whole_rows
 from ..errors import ScoresError
 from ..kernels import LANES
 from ..kernels.dispatch import (
@@ -87,7 +87,7 @@ class Preparation:
         first_row = self.rows[band]
         if not self.transform.needs_rows:
             return self._apply_each(slabs, first_row, self.columns[column])
-        block = _join_slabs(slabs, self.dtype, self.n_stored)
+        block = whole_rows(slabs, self.dtype, self.n_stored, None)
         if len(self.classes) > 2:
             return self.transform.slabs(block, first_row, self.classes)
         return [self.transform.apply(block, first_row, 0)]
@@ -98,21 +98,6 @@ class Preparation:
             first_class += block.shape[1]
 
 
-def _join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
-    """Return a band in one array, which is valid until the next band is requested."""
-    checked = checked_slabs(slabs, dtype, n_classes, None)
-    first = next(checked)
-    if first.shape[1] == n_classes:
-        return first
-    # Copied, because a slab is valid only until the next one is requested.
-    band = np.empty((len(first), n_classes), dtype)
-    band[:, : first.shape[1]], done = first, first.shape[1]
-    for slab in checked:
-        band[:, done : done + slab.shape[1]] = slab
-        done += slab.shape[1]
-    return band
-
-
 @dataclass(frozen=True)
 class SpreadTies(Transform):
     """Turns scores into keys that order the ties at some keys (ascending) pseudo-randomly, in a fixed order."""
@@ -121,10 +106,7 @@ class SpreadTies(Transform):
     n_classes: int
     stored: Dtype
 
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of keys."""
-        return np.dtype(np.int64)
+    dtype = np.dtype(np.int64)
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the refined keys of a block."""
@@ -384,10 +366,7 @@ class Affine(Transform):
     weights: Floats
     bias: Floats
 
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the logits, float64."""
-        return np.dtype(np.float64)
+    dtype = np.dtype(np.float64)
 
     @property
     def needs_rows(self) -> bool:

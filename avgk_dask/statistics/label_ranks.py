@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
-from ..bands.rows import checked_slabs
+from ..bands.rows import whole_rows
 from ..engine.strata import add_up
 from ..errors import LabelsError
 from ..exact.sums import ExactSums, error_of
@@ -148,7 +148,7 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
     dtype, usable = plan.dtype, UsableLabels.of(labels, plan.n_classes)
     hard = usable.hard
     assert hard is not None
-    tile = _whole_rows(slabs, dtype, plan.n_classes, hard)
+    tile = carrier(whole_rows(slabs, dtype, plan.n_classes, hard))
     ranks = np.empty(hard.size, np.int64)
     nan = rank_in_row(tile, hard, ranks)
     labelled = np.flatnonzero(hard >= 0)
@@ -163,7 +163,7 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
 def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: EdgePlan) -> EdgeTally:
     """Return the tally of one band."""
     dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
-    tile = _whole_rows(slabs, dtype, plan.n_classes, usable.given)
+    tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.given))
     hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
     counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
     arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
@@ -186,20 +186,6 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
         heavy_weights=soft[2],
         bands=(positions,) if plan.with_labels else (),
     )
-
-
-def _whole_rows(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: Array | None) -> Array:
-    """Return a band's whole rows as carriers."""
-    whole, first = None, 0
-    for slab in checked_slabs(slabs, dtype, n_classes, labels):
-        part = carrier(slab)
-        if part.shape[1] == n_classes:
-            return part
-        whole = np.empty((part.shape[0], n_classes), part.dtype) if whole is None else whole
-        whole[:, first : first + part.shape[1]] = part
-        first += part.shape[1]
-    assert whole is not None
-    return whole
 
 
 def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:

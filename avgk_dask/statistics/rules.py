@@ -32,10 +32,7 @@ class ThresholdRule:
         """Return the rule of all keys from ``first`` up."""
         return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it needs whole rows rather than any block."""
-        return False
+    needs_rows = False
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return which scores are members, in a block that starts at this row and class of the matrix."""
@@ -59,10 +56,7 @@ class TopRule:
 
     k: int
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it needs whole rows rather than any block."""
-        return True
+    needs_rows = True
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
         """Return which scores of whole rows are members."""
@@ -102,7 +96,7 @@ class CostRule:
         """Return which scores are members, in a block that starts at this row and class of the matrix."""
         if self.method.bad_rows(scores).size:
             raise ScoresError(
-                f"the method {self.method.name!r} needs probabilities, but some rows of these scores do not sum to 1. "
+                f"scores must be probabilities that sum to 1 in each row for the method {self.method.name!r}; got other values. "
                 "Pass softmax(scores) if they are logits."
             )
         classes = slice(first_class, first_class + scores.shape[1])

@@ -157,14 +157,14 @@ def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: Affin
 
 
 def _residuals(scores: Array, labels: Ints, plan: AffinePlan) -> tuple[Floats, Floats]:
-    """Return the NLL of each row, and its probabilities less the label's 1; infinite where weights overflow."""
+    """Return the NLL of each row, and its probabilities minus the one-hot label; infinite if weights overflow."""
     logits = affine_logits(scores, plan.weights, plan.bias)
-    found, p = np.empty((3, 1, len(logits))), np.empty(logits.shape)
-    if scaled_losses(logits, labels, np.ones(1), np.full((1, 2), -1), *found) >= 0:  # too large for floats
+    losses, p = np.empty((3, 1, len(logits))), np.empty(logits.shape)
+    if scaled_losses(logits, labels, np.ones(1), np.full((1, 2), -1), *losses) >= 0:  # too large for floats
         return np.full((1, len(logits)), np.inf), np.zeros(logits.shape)
     softmax_wide(logits, 1.0, p, np.empty((2, plan.n_classes)))
     p[np.arange(labels.size), labels] -= 1.0
-    return found[0], p
+    return losses[0], p
 
 
 def gradient_of(tally: GradientTally, plan: AffinePlan) -> tuple[Floats, Floats]:
