@@ -1,4 +1,4 @@
-"""What the README and the examples show is run, and what it links to is there. The pages of the site are run when it is built."""
+"""The examples in the README run, and its links lead to existing files. Pages of the site run when the site is built."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_readme__is_short_and_names_every_question():
     assert set(re.findall(r"docs/howto/(\w+)\.md", README)) == pages
 
 
-def test_readme__table_is_what_the_command_prints(data, tmp_path):
+def test_readme__table_is_the_output_of_the_command(data, tmp_path):
     import numpy as np
     import zarr
 
@@ -70,7 +70,7 @@ def test_readme__table_is_what_the_command_prints(data, tmp_path):
     assert table in README
 
 
-def test_site__conformal_table_is_what_the_command_prints(data, tmp_path, monkeypatch):
+def test_site__conformal_table_is_the_output_of_the_command(data, tmp_path, monkeypatch):
     import numpy as np
     import zarr
 
@@ -85,7 +85,7 @@ def test_site__conformal_table_is_what_the_command_prints(data, tmp_path, monkey
     assert (done.exit_code, done.output in page) == (0, True)
 
 
-# Those with a number reproduce the paper; tests/examples runs them.
+# Examples with a number reproduce the paper and run in tests/examples.
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("evaluate_*.py")), ids=lambda p: p.name)
 def test_examples__run(example, capsys):
     runpy.run_path(str(example), run_name="__main__")
