@@ -314,7 +314,7 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
     ):
         with pytest.raises(avgk.OptionError, match="checkpoint must be of"):
             avgk.evaluate(other, **asked)
-    with pytest.raises(avgk.OptionError, match="checkpoint must be of scores in a store"):
+    with pytest.raises(avgk.OptionError, match="checkpoint must be used with scores in a store"):
         avgk.evaluate(avgk.ensemble([tmp_path / "a", scores[1]]), k=1, checkpoint=tmp_path / "other")
 
 
