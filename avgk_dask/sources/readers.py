@@ -103,11 +103,7 @@ class Reader:
     def row_stamps(self) -> Array:
         """Return a hash of each band that distinguishes its scores from any others, without reading them.
 
-        Raises
-        ------
-        OptionError
-            If the scores are not stored.
-
+        Raises OptionError if the scores are not stored.
         """
         raise OptionError(
             "checkpoint must be used with scores in a store or file; got an array in memory or in blocks. Pass its path."

@@ -44,11 +44,7 @@ def lazy_array(array: StoredArray) -> da.Array:
     dtype = decoded_dtype(array)
     shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
     tasks: dict[Any, Any] = {
-        (name, *index): (
-            StoredBlocks.read,
-            shared.key,
-            [(b[i], b[i + 1]) for b, i in zip(bounds, index, strict=True)],
-        )
+        (name, *index): (StoredBlocks.read, shared.key, [(b[i], b[i + 1]) for b, i in zip(bounds, index, strict=True)])
         for index in np.ndindex(*map(len, sizes))
     }
     layers = {name: StoreLayer(tasks, array), **shared.dask.layers}

@@ -151,14 +151,7 @@ class Source:
         return token
 
     def row_stamps(self) -> Array:
-        """Return a hash of each band that distinguishes its scores from any others, without reading them.
-
-        Raises
-        ------
-        OptionError
-            If the scores are not stored.
-
-        """
+        """Return a hash of each band, as ``Reader.row_stamps``, that also depends on the mask."""
         stamps = self.reader.row_stamps()
         if self.mask is None:
             return stamps

@@ -145,15 +145,10 @@ def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = Fa
 def certify_budgets(
     run: Run, budgets: Sequence[Fraction], keys: Sequence[int], n_ranks: Sequence[int] | None = None
 ) -> None:
-    """Check that the discarded scores could not change the result of any budget. One more read.
+    """Raise BudgetError if discarded scores could change the result of a budget. One more read.
 
-    ``keys`` are the keys of the thresholds, ``n_ranks`` the ranks that the straddle strengths of each budget need.
-
-    Raises
-    ------
-    BudgetError
-        If a result is uncertain. The message has the largest budget that is certain.
-
+    ``keys`` are the keys of the thresholds, ``n_ranks`` the ranks that the straddle strengths of each budget need. The
+    message has the largest budget that is certain.
     """
     truncation = _truncation(run.source)
     if truncation is None:

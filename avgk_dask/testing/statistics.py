@@ -172,12 +172,7 @@ def _draw(seed: int, stream: int, sample: int) -> float:
 
 
 def oracle_conformal_costs(
-    scores: Array,
-    method: str = "lac",
-    penalty: Budget = 0,
-    k_reg: int = 0,
-    seed: int | None = None,
-    stream: int = 0,
+    scores: Array, method: str = "lac", penalty: Budget = 0, k_reg: int = 0, seed: int | None = None, stream: int = 0
 ) -> list[list[tuple[int, Any]]]:
     """Return the conformal cost of each class of each sample. Classes with the least cost enter the sets first.
 
