@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ..engine.strata import add_up
 from ..exact.coverage import quantile_rank
 from ..records import OWN, Counts, State
 from .losses import ProbabilityTally
+from .rules import CostRule
 
 #: Scores per tile.
 _TILE = 1 << 17
@@ -245,30 +246,13 @@ class CoverageTally(ProbabilityTally):
     by_group: CoverageCounts
 
 
-class SizedRule(Protocol):
-    """A rule that computes set sizes, and whether sets contain their labels, without listing the sets."""
-
-    @property
-    def method(self) -> ConformalMethod:
-        """The conformal method, which defines the costs of classes."""
-
-    def for_rows(self, groups: Ints | None) -> Self:
-        """Return the rule for rows of these groups."""
-
-    def sizes(self, scores: Array, samples: Ints) -> Ints:
-        """Return the size of each row's set, given the numbers of the rows' samples."""
-
-    def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
-        """Return whether each row's set contains its label; False if the label is negative."""
-
-
 @dataclass(frozen=True)
 class CoveragePlan:
     """The rule, the grouping of samples, and the first rows of the bands."""
 
     dtype: Dtype
     n_classes: int
-    rule: SizedRule
+    rule: CostRule
     groups: SampleGroups
     n_groups: int
     first_rows: tuple[int, ...]
