@@ -34,7 +34,7 @@ class AxisNames:
     load: Callable[[], Array]
     #: Code for the names, such as ``scores.index``.
     expression: str = ""
-    #: Code that selects by names, such as ``labels.loc[{}]``; empty if there is none.
+    #: Code that selects by names, such as ``labels.loc[{}]``; empty if names cannot be selected.
     selection: str = ""
     #: Code that drops the names, such as ``labels.to_numpy()``.
     values_only: str = ""

@@ -193,7 +193,7 @@ def sum_error(n_rows: int, sample: int, total: float, n_multi_hot: int) -> Label
 
 
 def first_inexact(integers: Array, dtype: Dtype) -> int | None:
-    """Return the index of the first integer that changes when converted to ``dtype``, a float, or None if there is none.
+    """Return the index of the first integer that changes when converted to ``dtype``, a float, or None if all are exact.
 
     int64 and uint64 columns in one frame become float64.
 

@@ -50,7 +50,7 @@ def group_bands(
 
 
 def reads_far(source: Source) -> bool:
-    """Whether tasks read from a store with high latency."""
+    """Return whether tasks read from a store with high latency."""
     return source.reader.ahead_bytes() > 0
 
 
@@ -137,5 +137,5 @@ def held_bytes(source: Source) -> int:
 
 
 def is_computed(source: Source) -> bool:
-    """Whether scores are computed from those that are read, which needs memory of its own."""
+    """Return whether scores are computed from those that are read, which needs memory of its own."""
     return bool(source.reader.made_by or source.transforms)

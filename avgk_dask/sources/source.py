@@ -53,10 +53,7 @@ class Source:
         return replace(self, labels=fit_rows(labels, self.reader.rows))
 
     def with_conditions(self, conditions: Sequence[Condition]) -> Source:
-        """Return the samples that meet all conditions, or the source itself if there are no conditions.
-
-        The samples of each band are counted in one pass over the conditions; scores are not read.
-        """
+        """Return the samples that meet all conditions, which are counted without reading scores."""
         assert not self.transforms  # samples are left out before transforms
         return replace(self, mask=_mask_of(conditions, self.reader)) if conditions else self
 
@@ -275,7 +272,7 @@ class Source:
 
 
 def _mask_of(conditions: Sequence[Condition], reader: Reader) -> SampleMask:
-    """Return the mask of the samples of a reader that meet all conditions; raise ScoresError if there are none."""
+    """Return the mask of the samples of a reader that meet all conditions; raise ScoresError if it excludes all."""
     mask = SampleMask(conditions, reader.rows, [reader.piece_end(band) for band in range(reader.n_bands)])
     if not mask.nonempty_bands:
         raise ScoresError(

@@ -307,7 +307,7 @@ class GroupSearch:
         groups: range,
         pilot: Pass | None = None,
     ) -> GroupSearch:
-        """Begin with the pilot, or with a scan of everything if there is none."""
+        """Begin with the pilot, or with a scan of everything if ``pilot`` is None."""
         ends = key_range(shape.dtype)
         holds = shape.n_scores <= shape.max_held
         return cls(shape, tuple(budgets), tuple(first_rows), n_groups, groups, pilot, ends[0], ends, holds)

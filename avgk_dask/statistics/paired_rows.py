@@ -107,7 +107,7 @@ def telling_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
     floor = max(low, min(known.key for known in sets))
     scan = ScanPlan(shape, ZoneTable.from_intervals([(floor, top)], top), low, 63, top, with_rows=True)
     row_bytes = 4 + 5 * len(sets)
-    return Pass("tell", tell_band, TellingPlan(scan, tuple(sets)), ToldSets, holds_rows=True, sum_bytes=row_bytes)
+    return Pass("sets", tell_band, TellingPlan(scan, tuple(sets)), ToldSets, holds_rows=True, sum_bytes=row_bytes)
 
 
 def tell_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: TellingPlan) -> ToldSets:

@@ -78,7 +78,7 @@ class CostRule:
     method: ConformalMethod
     levels: Ints
     by: str = ""
-    #: The levels whose sets are empty because all scores are below their threshold, or None if there are no such levels.
+    #: Whether the sets of a level are empty because all scores are below its threshold, or None if this holds for no level.
     empty: Bools | None = None
     #: The group of each row.
     groups: Ints | None = None

@@ -47,7 +47,7 @@ class ScaleTally(ProbabilityTally):
     losses: LossSums
     slopes: LossSums
     bends: LossSums
-    #: The largest label, and the exponent of the largest finite logit plus ``EXPONENTS`` (-1 if there is none).
+    #: The largest label, and the exponent of the largest finite logit plus ``EXPONENTS`` (-1 if no logit is finite).
     most_seen: Annotated[int, MOST]
     magnitude: Annotated[int, MOST]
 

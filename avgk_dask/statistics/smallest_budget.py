@@ -82,7 +82,7 @@ def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetP
 
 
 def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
-    """Return the highest key below a value, or the key of NaN if there is none."""
+    """Return the highest key below a value, or the key of NaN if no score is lower."""
     lowest = -np.inf if tile.dtype.kind == "f" else np.iinfo(tile.dtype).min
     inside = tile < value
     if is_half(dtype):

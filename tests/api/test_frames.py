@@ -89,7 +89,7 @@ def test_lazy_frames__are_told_to_be_collected():
 def test_sparse_matrices__are_told_what_dense_ones_take_and_mean(kind):
     sparse = pytest.importorskip("scipy.sparse")
     scores = getattr(sparse, kind)(SCORES.astype("f4"))
-    message = rf"scores\.toarray\(\), which takes {4 * N * C:,} bytes.* what is not stored becomes 0"
+    message = rf"scores\.toarray\(\), which takes {4 * N * C:,} bytes.* Entries that are not stored become 0"
     with pytest.raises(avgk.DtypeError, match=message):
         avgk.evaluate(scores, LABELS, k=1)
     with pytest.raises(avgk.DtypeError, match=r"labels\.toarray\(\), which takes 1,200 bytes"):
