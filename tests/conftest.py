@@ -102,7 +102,7 @@ def forked():
 
 @pytest.fixture(autouse=True)
 def untouched_scheduler():
-    """Fail a test that starts or ends with a configured Dask scheduler."""
+    """Fail the test that meets, or leaves behind, another scheduler than Dask's own choice."""
     assert dask.config.get("scheduler", None) is None
     yield
     assert dask.config.get("scheduler", None) is None

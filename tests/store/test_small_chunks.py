@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
-from avgk_dask.sources.planning import choose_pilot_chunks, chunk_shape, count_chunks
+from avgk_dask.sources.planning import choose_pilot_chunks, chunk_shape
 from avgk_dask.store.read import bands, direct
 from avgk_dask.store.read.grids import Axis
 from avgk_dask.store.read.manifest import chunk_grid, is_metadata
@@ -171,7 +171,7 @@ def test_pilot__reads_its_share_of_small_chunks_from_pieces_of_bands():
     assert len(pieces) == 16
     assert 0.04 <= sum(rows for rows, _ in pieces) / 800_000 <= 0.05
     assert all(rows % 8 == 0 for rows, _ in pieces)
-    assert len(pieces) / count_chunks(source) == pytest.approx(0.05, rel=0.01)
+    assert len(pieces) / source.n_chunks == pytest.approx(0.05, rel=0.01)
     # of a few chunks it reads no more than before: whole ones
     few = as_source(zarr.create_array({}, shape=(20_000, 50), chunks=(100, 50), dtype="f4"), missing="fill")
     assert [chunk_shape(few, *chunk) for chunk in choose_pilot_chunks(few)] == [(100, 50)] * 10
