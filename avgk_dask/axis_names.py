@@ -1,10 +1,10 @@
-"""Names of samples and classes, and the one rule about them.
+"""Names of samples and classes, and how inputs are matched by them.
 
-If two inputs of a call name their samples (or classes), the names must be equal and in the same order. A default
-RangeIndex of pandas is not a name, and inputs without names are matched by position. Two things more are refused because
-they look wrong: the numbers 0 to n - 1 in another order next to an input that merely counts, such as those of
-``labels.sample(frac=1)`` and ``labels.value_counts()``; and labels that are class numbers next to scores whose classes
-have other numbers for names, since a label could then mean a name or a position.
+If two inputs of a call have names for their samples (or classes), the names must be equal and in the same order. A default
+RangeIndex of pandas is not a name, and inputs without names are matched by position. Two other cases raise an error because
+they look like mistakes: the numbers 0 to n - 1 in another order (as after ``labels.sample(frac=1)`` or
+``labels.value_counts()``) with an input that has a default index; and labels that are class numbers with scores whose class
+names are other numbers, since a label could then mean a name or a position.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Refusal = type[AvgkError]
 
 @dataclass(frozen=True)
 class AxisNames:
-    """The names that an input carries along one of its axes; they are read when they are compared."""
+    """The names along one axis of an input. They are loaded when they are compared."""
 
-    #: The argument that carries them, as messages call it.
+    #: The argument, for messages.
     owner: str
     load: Callable[[], Array]
-    #: What a user writes for the names, such as ``scores.index``.
+    #: Code for the names, such as ``scores.index``.
     expression: str = ""
-    #: How a user selects by names, such as ``labels.loc[{}]``; empty if the owner cannot be selected from.
+    #: Code that selects by names, such as ``labels.loc[{}]``; empty if names cannot be selected.
     selection: str = ""
-    #: How a user drops them, such as ``labels.to_numpy()``.
+    #: Code that drops the names, such as ``labels.to_numpy()``.
     values_only: str = ""
-    #: Whether they merely count, as a default RangeIndex does.
+    #: Whether they are a default RangeIndex.
     is_default: bool = False
-    #: What they are stored as: those of one array are equal without being read.
+    #: Identity of the stored array: names from the same array are equal without being read.
     stored_as: object = None
 
     @cached_property
@@ -49,7 +49,7 @@ class AxisNames:
         return self.load()
 
 
-#: The names along each axis of an input; None for an axis without names.
+#: The names along each axis of an input, or None if an axis has no names.
 Axes = tuple[AxisNames | None, ...]
 
 
@@ -59,15 +59,15 @@ def default_names(n: int, owner: str) -> AxisNames:
 
 
 def names_from_list(names: Sequence[object], owner: str, expression: str = "") -> AxisNames:
-    """Return names given as a list, such as those in a file."""
+    """Return names from a list."""
     return AxisNames(owner, lambda: _as_objects(names), expression)
 
 
 def axes_of(values: Any, owner: str) -> Axes:
-    """Return the names along each axis of an array or frame; an empty tuple if its kind carries none.
+    """Return the names along each axis of an array or frame, or () if its type has no names.
 
-    Knows pandas, polars, Arrow and xarray by their attributes and imports none of them. Nothing is computed: frames of Dask
-    are known by their columns alone.
+    Recognises pandas, polars, Arrow and xarray by their attributes, without importing them. Nothing is computed: Dask
+    frames have names for columns only.
     """
     if hasattr(values, "__dask_graph__") and hasattr(values, "npartitions"):
         if not hasattr(values, "columns") or getattr(values, "ndim", 2) != 2:
@@ -103,9 +103,9 @@ def _xarray_names(values: Any, dim: str, owner: str) -> AxisNames | None:
 
 
 def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, refusal: Refusal = LabelsError) -> None:
-    """Refuse names that differ from those of another input, or come in another order; ``axis`` is "sample" or "class".
+    """Raise ``refusal`` if the names of two inputs differ, or their order does; ``axis`` is "sample" or "class".
 
-    The error, of the class ``refusal``, has the first difference and the line that aligns the two.
+    The message has the first difference and code that aligns the inputs.
     """
     if ours is None or theirs is None or (ours.is_default and theirs.is_default):
         return
@@ -115,40 +115,40 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
         numbered, default = (theirs, ours) if ours.is_default else (ours, theirs)
         _check_order(numbered, default.values.size, axis, refusal)
         return
-    mine, other = _comparable(ours.values, theirs.values)
-    at = _first_difference(mine, other)
+    first, second = _as_comparable(ours.values, theirs.values)
+    at = _first_difference(first, second)
     if at is None:
         return
-    own, got = (
+    expected, got = (
         f"no {axis}" if at >= names.size else repr(str(names[at])) if isinstance(names[at], str) else str(names[at])
-        for names in (mine, other)
+        for names in (first, second)
     )
     raise refusal(
         f"{theirs.owner} must have the {axis} names of {ours.owner}, in the same order; at position {at} there is "
-        f"{own:.80} in {ours.owner} and {got:.80} in {theirs.owner}. {_cure(ours, theirs, mine, other, axis)}"
+        f"{expected:.80} in {ours.owner} and {got:.80} in {theirs.owner}. {_cure(ours, theirs, first, second, axis)}"
     )
 
 
-def check_axes(inputs: Sequence[Axes], lead: int, refusal: Refusal = LabelsError) -> None:
-    """Refuse inputs of one call whose names differ along an axis; the first ``lead`` axes are samples, the next the classes.
+def check_axes(inputs: Sequence[Axes], n_sample_axes: int, refusal: Refusal = LabelsError) -> None:
+    """Raise ``refusal`` if the names of inputs of one call differ along an axis. The axis after the sample axes is "class".
 
     Classes without names are numbered: class numbers of another input must be in order.
     """
     for axis in range(max(map(len, inputs), default=0)):
-        word = "sample" if axis < lead else "class"
-        known = [names for axes in inputs if len(axes) > axis and (names := axes[axis]) is not None]
-        first = next((names for names in known if not names.is_default), None)
+        kind = "sample" if axis < n_sample_axes else "class"
+        named = [names for axes in inputs if len(axes) > axis and (names := axes[axis]) is not None]
+        first = next((names for names in named if not names.is_default), None)
         if first is None:
             continue
-        for names in known:
+        for names in named:
             if names is not first:
-                check_names(first, names, word, refusal)
-        if word == "class" and any(not axes or (len(axes) > axis and axes[axis] is None) for axes in inputs):
-            check_names(default_names(first.values.size, "the classes"), first, word, refusal)
+                check_names(first, names, kind, refusal)
+        if kind == "class" and any(not axes or (len(axes) > axis and axes[axis] is None) for axes in inputs):
+            check_names(default_names(first.values.size, "the classes"), first, kind, refusal)
 
 
 def check_class_numbers(axes: Axes, n_classes: int) -> None:
-    """Refuse scores whose classes have other numbers for names than 0 to C - 1, in order, next to labels that are numbers."""
+    """Raise ScoresError if labels are class numbers but the class names are numbers other than 0 to C - 1, in order."""
     names = axes[-1] if axes else None
     if names is None or names.is_default:
         return
@@ -158,25 +158,26 @@ def check_class_numbers(axes: Axes, n_classes: int) -> None:
     at = int(np.flatnonzero(numbers != np.arange(numbers.size))[0])
     drop = f" or pass {names.values_only} if labels are column numbers" if names.values_only else ""
     raise ScoresError(
-        f"{names.owner} must not call their classes by other numbers than 0 to {n_classes - 1}, in order, next to labels that are "
-        f"class numbers; column {at} is called {numbers[at]}, so that label {numbers[at]} could mean a name or a position. "
-        f"Pass labels as texts to look them up by name{drop}."
+        f"{names.owner} must name their classes 0 to {n_classes - 1}, in order, if labels are class numbers; column {at} is "
+        f"named {numbers[at]}, so that label {numbers[at]} could mean a name or a position. "
+        f"Pass labels as strings to match them by name{drop}."
     )
 
 
 def check_batch(
     scores: Any, others: Mapping[str, Any], known: Sequence[str] | None, before: str
 ) -> tuple[str, ...] | None:
-    """Return the class names of a batch, or of those ``before`` it.
+    """Return the class names of a batch, or of the batches ``before`` it.
 
-    A batch whose classes have other names than before is refused, and ``others`` (labels, masks and clusters by the names of
-    their arguments) whose samples have other names than the scores.
+    Raises an error if the class names differ from those before, or if ``others`` (labels, masks and clusters by argument)
+    have other sample names than the scores.
     """
     axes = axes_of(scores, "scores")
     if "class" in getattr(scores, "dims", ())[:-1]:
         raise ScoresError(f"scores must be (sample, class); got the dimensions {scores.dims}. Transpose them first.")
-    named = [found for owner, values in others.items() if (found := axes_of(values, owner))]
-    check_axes([axes, *named], max(1, len(axes) - 1))
+    check_axes(
+        [axes, *filter(None, (axes_of(values, owner) for owner, values in others.items()))], max(1, len(axes) - 1)
+    )
     classes = axes[-1] if len(axes) > 1 else None
     if classes is None or classes.is_default:
         return None if known is None else tuple(known)
@@ -189,7 +190,7 @@ def check_batch(
 
 
 def _check_order(numbered: AxisNames, n: int, axis: str, refusal: Refusal) -> None:
-    """Refuse the numbers 0 to n - 1 in another order; other names are not compared with a default index."""
+    """Raise ``refusal`` if names are the numbers 0 to n - 1 in another order; other names match a default index."""
     positions = as_positions(numbered.values, n)
     if positions is None or (positions == np.arange(n)).all():
         return
@@ -207,29 +208,29 @@ def _check_order(numbered: AxisNames, n: int, axis: str, refusal: Refusal) -> No
 
 
 def as_positions(names: Array, n: int) -> Ints | None:
-    """Return names as integers if they are the numbers 0 to n - 1 in some order, also as text; None if they are not."""
+    """Return names as integers if they are the numbers 0 to n - 1 in some order, also as strings; else None."""
     numbers = _as_numbers(names) if names.size == n else None
     return numbers if numbers is not None and (np.sort(numbers) == np.arange(n)).all() else None
 
 
 def _as_numbers(names: Array) -> Ints | None:
-    """Return names that are all integers, such as 12, 12.0 and "12", as such; None if they are not."""
+    """Return names as integers if all are, such as 12, 12.0 and "12"; else None."""
     if names.dtype.kind in "iu":
         return names.astype(np.int64)
     if names.dtype.kind == "f":
-        are_whole = (np.isfinite(names) & (np.abs(names) < 2**53) & (names % 1 == 0)).all()
-        return names.astype(np.int64) if are_whole else None
+        are_integers = (np.isfinite(names) & (np.abs(names) < 2**53) & (names % 1 == 0)).all()
+        return names.astype(np.int64) if are_integers else None
     if names.dtype.kind not in "OUT" or not all(_DIGITS.fullmatch(str(name)) for name in names):
         return None
     return np.array([int(float(str(name))) if "." in str(name) else int(str(name)) for name in names], np.int64)
 
 
-#: Texts of integers that fit 64 bits.
+#: Strings of integers that fit 64 bits.
 _DIGITS = re.compile(r"-?[0-9]{1,18}(\.0)?")
 
 
-def _comparable(*inputs: Array) -> tuple[Array, ...]:
-    """Return the names of two inputs as arrays that can be compared: times, those of pandas also, in one unit."""
+def _as_comparable(*inputs: Array) -> tuple[Array, ...]:
+    """Return the names of two inputs with times, also those of pandas, converted to one unit."""
     times = [
         np.array([name.to_datetime64() for name in names])
         if names.dtype.kind == "O" and names.size and all(hasattr(name, "to_datetime64") for name in names)
@@ -242,42 +243,44 @@ def _comparable(*inputs: Array) -> tuple[Array, ...]:
     return inputs
 
 
-def _first_difference(mine: Array, other: Array) -> int | None:
-    """Return the first position at which names differ; None if they are equal. An int equals its text."""
-    with suppress(Exception):  # of names that cannot be compared, such as pandas.NA
-        if np.array_equal(mine, other):
+def _first_difference(first: Array, second: Array) -> int | None:
+    """Return the first position at which names differ, or None if they are equal. An integer equals its string."""
+    with suppress(Exception):  # names may not be comparable, such as pandas.NA
+        if np.array_equal(first, second):
             return None
-    n = min(mine.size, other.size)
-    if mine.dtype.kind in "OUTV" or other.dtype.kind != mine.dtype.kind:
-        differs = np.array([not _same(a, b) for a, b in zip(mine[:n].tolist(), other[:n].tolist(), strict=True)], bool)
+    n = min(first.size, second.size)
+    if first.dtype.kind in "OUTV" or second.dtype.kind != first.dtype.kind:
+        pairs = zip(first[:n].tolist(), second[:n].tolist(), strict=True)
+        differs = np.array([not _are_equal(a, b) for a, b in pairs], bool)
     else:
-        differs = (mine[:n] != other[:n]) & ~((mine[:n] != mine[:n]) & (other[:n] != other[:n]))
+        both_nan = (first[:n] != first[:n]) & (second[:n] != second[:n])
+        differs = (first[:n] != second[:n]) & ~both_nan
     if differs.any():
         return int(differs.argmax())
-    return None if mine.size == other.size else n
+    return None if first.size == second.size else n
 
 
-def _same(a: object, b: object) -> bool:
+def _are_equal(a: object, b: object) -> bool:
     if str(a) == str(b):
         return True
-    with suppress(Exception):  # of names that cannot be compared
+    with suppress(Exception):  # names may not be comparable
         return bool(np.asarray(a == b).all())
     return False
 
 
-def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: str) -> str:
-    """Return the line that aligns two inputs whose names are the same in another order, or why none does."""
-    first, second = ([str(name) for name in names] for names in (mine, other))
+def _cure(ours: AxisNames, theirs: AxisNames, our_names: Array, their_names: Array, axis: str) -> str:
+    """Return the code that aligns two inputs with the same names in another order, or why they cannot be aligned."""
+    first, second = ([str(name) for name in names] for names in (our_names, their_names))
     drop = [each.values_only for each in (theirs, ours) if each.values_only][:1]
     by_position = f" To match by position, pass {drop[0]}." if drop else ""
-    for of, names in ((ours.owner, first), (theirs.owner, second)):
+    for owner, names in ((ours.owner, first), (theirs.owner, second)):
         if len(set(names)) < len(names):
-            return f"{of} has duplicate names: give each {axis} a name of its own, then align them.{by_position}"
-    for who, names, others in ((theirs.owner, first, set(second)), (ours.owner, second, set(first))):
+            return f"{owner} has duplicate names: give each {axis} a unique name, then align them.{by_position}"
+    for owner, names, others in ((theirs.owner, first, set(second)), (ours.owner, second, set(first))):
         name = next((name for name in names if name not in others), None)
         if name is not None:
             axes = "classes" if axis == "class" else f"{axis}s"
-            return f"The two have different {axes}: {who} has no {name!r:.80}.{by_position}"
+            return f"The two have different {axes}: {owner} has no {name!r:.80}.{by_position}"
     for selected, by in ((theirs, ours), (ours, theirs)):
         if selected.selection and by.expression:
             return f"Align them with {selected.selection.format(by.expression)}.{by_position}"
@@ -285,30 +288,31 @@ def _cure(ours: AxisNames, theirs: AxisNames, mine: Array, other: Array, axis: s
 
 
 def _as_objects(names: Sequence[object]) -> Array:
-    """Return names as an array of one dimension; NumPy alone would take tuples for rows."""
+    """Return names as a one-dimensional object array; ``numpy.array`` would take tuples for rows."""
     array = np.empty(len(names), object)
     array[:] = names
     return array
 
 
-def name_list(names: Any, n: int, what: str, order: Sequence[object] | None = None) -> list[str]:
-    """Return names in order as texts; ``order`` are the numbers of what they name, by default 0 to n - 1.
+def name_list(names: Any, n: int, argument: str, order: Sequence[object] | None = None) -> list[str]:
+    """Return names in order as strings; ``order`` are the numbers of the classes or groups, by default 0 to n - 1.
 
-    Sets, mappings and strings are refused, another number of names than ``n``, and names that carry names in another order.
+    Raises OptionError for sets, mappings and strings, for another number of names than ``n``, and for a Series whose index
+    is in another order.
     """
     if isinstance(names, (str, bytes, set, frozenset, Mapping)) or not hasattr(names, "__iter__"):
         kind = "a string" if isinstance(names, (str, bytes)) else f"a {type(names).__name__}"
-        raise OptionError(f"{what} must be a list of {n} names, in order; got {kind}. Pass a list.")
-    for index in axes_of(names, what)[:1]:
+        raise OptionError(f"{argument} must be a list of {n} names, in order; got {kind}. Pass a list.")
+    for index in axes_of(names, argument)[:1]:
         numbered = default_names(n, "the classes") if order is None else names_from_list(order, "the groups")
         check_names(numbered, index, "class" if order is None else "group", OptionError)
-    found = [str(name) for name in (np.asarray(names) if hasattr(names, "dims") else names)]
-    if len(found) != n:
-        raise OptionError(f"{what} must be a list of {n} names, in order; got {len(found)}. Pass one for each.")
-    return found
+    texts = [str(name) for name in (np.asarray(names) if hasattr(names, "dims") else names)]
+    if len(texts) != n:
+        raise OptionError(f"{argument} must be a list of {n} names, in order; got {len(texts)}. Pass one for each.")
+    return texts
 
 
 def refuse_reordered(names: Sequence[str], known: Sequence[str] | None) -> None:
-    """Refuse names to show for classes that are the classes' own names in another order; other names are a user's choice."""
+    """Raise OptionError if display names are the class names in another order; other display names are allowed."""
     if known is not None and list(names) != list(known) and sorted(names) == sorted(known):
         check_names(names_from_list(known, "scores"), names_from_list(names, "names"), "class", OptionError)

@@ -1,4 +1,4 @@
-"""The recipes of examples/deploy: complete, sound, and giving on a cluster what threads give, where it can be had."""
+"""The recipes of examples/deploy are complete and valid. On a cluster, if one is available, they give the results of threads."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.slow
 DEPLOY = pathlib.Path(__file__).resolve().parents[1] / "examples" / "deploy"
 RECIPES = sorted(path for path in DEPLOY.iterdir() if path.name != "README.md" and path.is_file())
 README = (DEPLOY / "README.md").read_text()
-#: The commands beside this Python, then those of the system.
+#: Commands installed with this Python come before those of the system.
 PATH = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Give a tiny store of several chunks."""
+    """Return a small store of several chunks."""
     path = tmp_path_factory.mktemp("deploy") / "scores.zarr"
     simulate_store(path, Simulation(3_000, 20), chunks=(250, 20))
     return path
@@ -36,7 +36,7 @@ def table_of(store):
 
 
 def run(*command, cwd):
-    """Run a recipe; return what it printed."""
+    """Run a recipe and return its output."""
     done = subprocess.run(
         [*map(str, command)], cwd=cwd, env={**os.environ, "PATH": PATH}, capture_output=True, text=True, timeout=400
     )
@@ -44,7 +44,7 @@ def run(*command, cwd):
     return done.stdout
 
 
-def test_readme__tells_of_each_recipe_whether_it_was_run():
+def test_readme__states_whether_each_recipe_was_run():
     sections = dict(re.findall(r"^## .*?`(\S+)`.*?\n(.*?)(?=^## |\Z)", README, re.M | re.S))
     assert sorted(sections) == [path.name for path in RECIPES]
     for name, text in sections.items():
@@ -53,7 +53,7 @@ def test_readme__tells_of_each_recipe_whether_it_was_run():
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.name)
-def test_recipes__are_sound(path):
+def test_recipes__are_valid(path):
     text = path.read_text()
     if path.suffix == ".py":
         compile(text, path.name, "exec")
@@ -66,13 +66,13 @@ def test_recipes__are_sound(path):
 
 
 @pytest.mark.parametrize("path", [p for p in RECIPES if p.suffix == ".py"], ids=lambda p: p.name)
-def test_scripts__hide_no_library(path):
+def test_scripts__do_not_hide_libraries(path):
     """A script's folder comes first among those that Python imports from: ssh.py may not hide a library ``ssh``."""
     imported = {name for other in RECIPES for name in re.findall(r"^(?:import|from) (\w+)", other.read_text(), re.M)}
     assert path.stem not in imported | {"coiled", "kubernetes", "mpi4py"}
 
 
-def test_kubernetes__speaks_of_one_image_and_one_service():
+def test_kubernetes__uses_one_image_and_one_service():
     service, scheduler, worker, job = pytest.importorskip("yaml").safe_load_all(
         (DEPLOY / "kubernetes.yaml").read_text()
     )
@@ -86,14 +86,14 @@ def test_kubernetes__speaks_of_one_image_and_one_service():
     assert not any(pod["enableServiceLinks"] for pod in pods)
 
 
-def test_scheduler_file__gives_what_threads_give(store, tmp_path):
+def test_scheduler_file__gives_the_results_of_threads(store, tmp_path):
     pytest.importorskip("distributed")
     shown = run("bash", DEPLOY / "scheduler_file.sh", store, 2, "--quiet", cwd=tmp_path)
     assert shown.strip() == table_of(store).strip()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scheduler_file__tells_of_a_refusal_and_ends(store, tmp_path):
+def test_scheduler_file__reports_an_error_and_ends(store, tmp_path):
     pytest.importorskip("distributed")
     done = subprocess.run(
         ["bash", DEPLOY / "scheduler_file.sh", store, "1", "-k", "99"],
@@ -103,7 +103,7 @@ def test_scheduler_file__tells_of_a_refusal_and_ends(store, tmp_path):
     assert re.fullmatch(r"avgk: dashboard .*\navgk: -k must .*\n", done.stderr)
 
 
-def test_mpi__gives_what_threads_give(store, tmp_path):
+def test_mpi__gives_the_results_of_threads(store, tmp_path):
     pytest.importorskip("dask_mpi", reason="dask-mpi is not installed")
     if shutil.which("mpiexec", path=PATH) is None:
         pytest.skip("mpiexec is not on PATH")
@@ -112,7 +112,7 @@ def test_mpi__gives_what_threads_give(store, tmp_path):
     assert table_of(store) in shown
 
 
-def test_slurm__gives_what_threads_give(store, tmp_path):
+def test_slurm__gives_the_results_of_threads(store, tmp_path):
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
     if shutil.which("sbatch") is None:
         pytest.skip("sbatch is not on PATH")

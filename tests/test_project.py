@@ -1,4 +1,4 @@
-"""The files around the package agree: versions, requirements, checks, workflows, links."""
+"""Project files are consistent: versions, requirements, checks, workflows, links."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_citation__has_what_its_format_requires():
     assert f"*{paper['title']}*" in (ROOT / "README.md").read_text()
 
 
-def test_citation__says_what_pyproject_says():
+def test_citation__agrees_with_pyproject():
     citation = read_yaml("CITATION.cff")
     assert (citation["title"], citation["license"]) == (PROJECT["name"], PROJECT["license"])
     assert (citation["abstract"], citation["keywords"]) == (PROJECT["description"], PROJECT["keywords"])
@@ -75,7 +75,7 @@ def test_version__is_the_same_everywhere():
     assert str(read_yaml("CITATION.cff").get("date-released", "unreleased")) == day
 
 
-def test_contributing__names_files_that_are_there():
+def test_contributing__names_existing_files():
     named = set(
         re.findall(r"(?:avgk_dask|benchmarks|docs|tests)/[\w/]+\.\w+|\w+\.md", (ROOT / "CONTRIBUTING.md").read_text())
     )
@@ -83,7 +83,7 @@ def test_contributing__names_files_that_are_there():
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
 
-def test_breakdown__finds_the_functions_it_times(monkeypatch):
+def test_breakdown__times_existing_functions(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     parts = importlib.import_module("breakdown").PARTS
     assert [name for name, (home, attribute) in parts.items() if attribute not in vars(home)] == []
@@ -139,7 +139,7 @@ def test_site__is_built_in_the_same_way_by_read_the_docs():
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_project_files__link_to_files_that_are_there(name):
+def test_project_files__link_to_existing_files(name):
     text, source = (ROOT / name).read_text(), PROJECT["urls"]["Source"]
     absolute = re.findall(rf"{re.escape(source)}/blob/main/([\w./-]+)", text)
     relative = re.findall(r"\]\((?!https?:)([^)#]+)", text)

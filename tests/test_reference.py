@@ -1,4 +1,4 @@
-"""The docstrings: all that a user must know, and nothing that is not so. tests/test_site.py looks at their pages."""
+"""Public docstrings are complete and correct. tests/test_site.py checks their pages."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SCORES = np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25], [0.5, 0.25, 0.25]])
 
 
 def split(doc: str) -> dict[str, str]:
-    """Give the sections of a docstring by heading; what comes first under the empty one."""
+    """Return the sections of a docstring by heading; the text before the first heading has the key ""."""
     first, *rest = re.split(r"^([A-Z][A-Za-z ]+)\n-{3,}\n", doc, flags=re.M)
     return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
 def entries(section: str) -> list[str]:
-    """Give the names that a section describes, each with something said of it."""
-    found = re.findall(r"^(\S.*)\n +\S", section, re.M)
-    return [name.strip("` ") for line in found for name in line.split(",")]
+    """Return the names that a section describes."""
+    lines = re.findall(r"^(\S.*)\n +\S", section, re.M)
+    return [name.strip("` ") for line in lines for name in line.split(",")]
 
 
 def parameters(item) -> list[str]:
@@ -50,25 +50,26 @@ def parameters(item) -> list[str]:
 
 
 def complaints(item, doc: str | None = None) -> list[str]:
-    """Give what the docstring of a public function or class lacks."""
+    """Return what is missing in the docstring of a public function or class."""
     sections = split(inspect.getdoc(item) or "" if doc is None else doc)
-    found = [] if sections[""].strip() else ["it does not say what it gives"]
+    missing = [] if sections[""].strip() else ["it has no summary"]
     documented = entries(sections.get("Parameters", ""))
     fields = [field.name for field in dataclasses.fields(item)] if dataclasses.is_dataclass(item) else None
-    if fields and "Parameters" not in sections:  # a result: nobody makes one
+    if fields and "Parameters" not in sections:  # a result, which users do not construct
         documented = entries(sections.get("Attributes", ""))
     if documented != parameters(item):
-        found.append(f"it describes {documented} instead of {parameters(item)}")
+        missing.append(f"it describes {documented} instead of {parameters(item)}")
     if ">>>" not in sections.get("Examples", ""):
-        found.append("it has no example")
+        missing.append("it has no example")
     if inspect.isfunction(item):
-        if not re.search(r"^Cost: \S", sections.get("Notes", ""), re.M):
-            found.append("its notes do not tell the cost")
         if inspect.signature(item).return_annotation not in (None, "None") and not entries(sections.get("Returns", "")):
-            found.append("it does not say what comes back")
-        if not item.__name__.startswith("oracle_") and not entries(sections.get("Raises", "")):
-            found.append("it does not say what it refuses")
-    return found
+            missing.append("it does not describe the returned value")
+        is_oracle = item.__name__.startswith("oracle_")  # the docstring of the module has their cost
+        if not is_oracle and not re.search(r"^Cost: \S", sections.get("Notes", ""), re.M):
+            missing.append("its notes do not state the cost")
+        if not is_oracle and not entries(sections.get("Raises", "")):
+            missing.append("it does not describe its errors")
+    return missing
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, *CLASSES])
@@ -77,14 +78,14 @@ def test_docstrings__are_complete(name):
 
 
 @pytest.mark.parametrize("section", ["Parameters", "Returns", "Raises", "Notes", "Examples", ""])
-def test_docstrings__that_lack_a_section_are_noticed(section):
+def test_complaints__report_a_missing_section(section):
     sections = split(inspect.getdoc(avgk.evaluate))
     sections.pop(section)
     doc = "".join(f"{name}\n---\n{text}" if name else text for name, text in sections.items())
     assert complaints(avgk.evaluate, doc if section else f"\n{doc}")
 
 
-def test_docstrings__that_leave_out_a_parameter_or_the_cost_are_noticed():
+def test_complaints__report_a_missing_parameter_or_cost():
     doc = inspect.getdoc(avgk.evaluate)
     assert complaints(avgk.evaluate, doc) == []
     assert complaints(avgk.evaluate, re.sub(r"^ties\n( +\S.*\n)+", "", doc, flags=re.M))
@@ -104,7 +105,7 @@ def test_methods__are_documented_with_their_parameters(name):
 
 
 def descriptions(name: str):
-    """Give (function or method, what it says of a parameter) for each of the package's own that has it."""
+    """Yield (function or method, description of a parameter) for each that has the parameter."""
     methods = {
         f"{owner}.{method}": item
         for owner, kind in CLASSES.items()
@@ -113,12 +114,12 @@ def descriptions(name: str):
     }
     for function, item in {**FUNCTIONS, **methods}.items():
         section = split(inspect.getdoc(item) or "").get("Parameters", "")
-        found = re.search(rf"^{name}\n((?: +\S.*(?:\n|$))+)", section, re.M)
-        if found and not function.startswith("avgk_dask.testing"):
-            yield function, " ".join(found[1].split())
+        match = re.search(rf"^{name}\n((?: +\S.*(?:\n|$))+)", section, re.M)
+        if match and not function.startswith("avgk_dask.testing"):
+            yield function, " ".join(match[1].split())
 
 
-#: How each shared parameter begins to be described, wherever it means the same: by one of a few texts.
+#: The descriptions of each shared parameter begin with one of these texts.
 SHARED = {
     "scores": ["N x C matrix, classes last, all other axes samples:"],
     "labels": [
@@ -133,23 +134,24 @@ SHARED = {
     "checkpoint": ["Path or URL of a folder for intermediate results:"],
     "missing": ["What a chunk missing from a store means:"],
 }
-#: Where a parameter of the same name is something else: a name in a store, or one batch of a loop.
+#: Here a parameter of the same name is something else: a name in a store, or one batch of a loop.
 OTHERS = "avgk_dask.(info|ingest|open_scores|ScoreWriter.append|Evaluator.update|LazyScores.as_source)"
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_parameters__read_alike(name):
-    found = [(function, text) for function, text in descriptions(name) if not re.fullmatch(OTHERS, function)]
-    assert len(found) > 1
-    # Up to the first sentence of a function's own, such as what its labels must be besides.
+    described = [(function, text) for function, text in descriptions(name) if not re.fullmatch(OTHERS, function)]
+    assert len(described) > 1
+    # A function may append sentences of its own, such as what else its labels must be.
     texts = {
-        next((text for text in SHARED[name] if said.startswith(text)), (function, said)) for function, said in found
+        next((text for text in SHARED[name] if description.startswith(text)), (function, description))
+        for function, description in described
     }
     assert texts <= set(SHARED[name])
-    whole = {said for _, said in found}
     for text in SHARED[name]:
-        shortest = min((said for said in whole if said.startswith(text)), key=len)
-        assert all(said.startswith(shortest) for said in whole if said.startswith(text))
+        variants = {description for _, description in described if description.startswith(text)}
+        shortest = min(variants, key=len)
+        assert all(variant.startswith(shortest) for variant in variants)
 
 
 def test_attributes__of_a_writer_are_documented(tmp_path):
@@ -177,7 +179,7 @@ def test_exceptions__are_documented_with_cause_and_cure(name):
 
 
 def refusals():
-    """Give the texts of all exceptions raised in the package, {} for what is filled in; the commands have their own."""
+    """Yield the messages of all exceptions raised in the package, with {} for values. Those of commands are excluded."""
     package = pathlib.Path(avgk.__file__).parent
     for path in sorted(package.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -190,14 +192,14 @@ def refusals():
                 yield f"{path.relative_to(package)}:{node.lineno}", whole
 
 
-def test_refusals__say_what_is_wrong_and_then_what_to_do():
+def test_messages__state_the_problem_and_then_the_way_out():
     texts = dict(refusals())
     assert len(texts) > 100
-    for place, text in texts.items():
-        if text == "{}" or not text.endswith((".", "?", "}")):  # put together elsewhere, or a part of another text
+    for line, text in texts.items():
+        if text == "{}" or not text.endswith((".", "?", "}")):  # composed elsewhere, or part of another text
             continue
-        assert re.search(r"[^.][.:] ([A-Z]|\{\}$)", text), f"{place} does not say what to do: {text}"
-        assert text[0] == "{" or text[0].islower() or text.startswith("Parquet"), f"{place}: {text}"
+        assert re.search(r"[^.][.:] ([A-Z]|\{\}$)", text), f"{line} has no way out: {text}"
+        assert text[0] == "{" or text[0].islower() or text.startswith("Parquet"), f"{line}: {text}"
 
 
 LABELS = np.array([0, 2, 1])
@@ -218,24 +220,24 @@ RESULTS = {
 @pytest.mark.parametrize("name", RESULTS)
 def test_returns__name_every_variable_and_dimension_of_a_result(name):
     result = RESULTS[name]()
-    told = set(re.findall(r"\w+", split(inspect.getdoc(getattr(avgk, name)))["Returns"]))
+    words = set(re.findall(r"\w+", split(inspect.getdoc(getattr(avgk, name)))["Returns"]))
     assert isinstance(result, xr.Dataset)
-    assert {*result.data_vars, *result.dims} - told == set()
+    assert {*result.data_vars, *result.dims} - words == set()
 
 
 def test_evaluate__of_a_predictor_names_every_variable_and_dimension_of_its_result():
-    found = conformal.calibrate(SCORES, LABELS, by=np.zeros(3, int))
-    result = found.evaluate(SCORES, LABELS, groups=np.zeros(3, int))
-    told = set(re.findall(r"\w+", inspect.getdoc(conformal.ConformalPredictor.evaluate)))
+    predictor = conformal.calibrate(SCORES, LABELS, by=np.zeros(3, int))
+    result = predictor.evaluate(SCORES, LABELS, groups=np.zeros(3, int))
+    words = set(re.findall(r"\w+", inspect.getdoc(conformal.ConformalPredictor.evaluate)))
     named = {name.replace("group_", "class_") for name in result.data_vars}
-    assert {*named, *result.dims} - told - {"group"} == set()
+    assert {*named, *result.dims} - words - {"group"} == set()
 
 
 def test_returns__of_info_name_every_key(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", n_classes=3) as writer:
         writer.append(SCORES)
-    told = entries(split(inspect.getdoc(avgk.info))["Returns"])
-    assert {"dict", *avgk.info(tmp_path / "a.zarr")} == set(told)
+    documented = entries(split(inspect.getdoc(avgk.info))["Returns"])
+    assert {"dict", *avgk.info(tmp_path / "a.zarr")} == set(documented)
 
 
 def test_returns__name_every_field_of_objects():
@@ -245,8 +247,8 @@ def test_returns__name_every_field_of_objects():
         (avgk.best_threshold, "BestThreshold"),
     ):
         returns = split(inspect.getdoc(function))["Returns"]
-        found = getattr(sys.modules[function.__module__], kind)
-        told = set(re.findall(r"\w+", returns))
+        result = getattr(sys.modules[function.__module__], kind)
+        fields = [field.name for field in dataclasses.fields(result)]
         assert entries(returns) == [kind]
-        assert {field.name for field in dataclasses.fields(found)} <= told
-        assert entries(split(inspect.getdoc(found))["Attributes"]) == [f.name for f in dataclasses.fields(found)]
+        assert set(fields) <= set(re.findall(r"\w+", returns))
+        assert entries(split(inspect.getdoc(result))["Attributes"]) == fields

@@ -1,4 +1,4 @@
-"""What a user's type checker knows of the package."""
+"""Types as a user's type checker sees them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ import xarray as xr
 from avgk_dask.testing import simulate
 
 
-def show(found: avgk.Threshold) -> str:
-    return f"{found.value:g}: {found.n_above + found.n_kept} labels"
+def show(threshold: avgk.Threshold) -> str:
+    return f"{threshold.value:g}: {threshold.n_above + threshold.n_kept} labels"
 
 
 def main() -> None:
@@ -34,9 +34,9 @@ def main() -> None:
     print(show(avgk.threshold(scores, 2.5)), avgk.threshold(scores, [1, 2]).n_ties.values)
     print(avgk.average_k_sets(scores, k=2.5).sum().compute())
     print(avgk.evaluate(scores, [0, None] * 10, np.arange(1, 3)).k.values, avgk.ranked_supports(scores, np.int64(2)).sizes)
-    found = avgk.threshold(scores, 1)
-    print(avgk.risk(scores, labels, [found, 0.5, np.float32(0.25)], cost="0.1").risk.values)
-    print(avgk.predict_sets(scores, threshold=found).shape)
+    threshold = avgk.threshold(scores, 1)
+    print(avgk.risk(scores, labels, [threshold, 0.5, np.float32(0.25)], cost="0.1").risk.values)
+    print(avgk.predict_sets(scores, threshold=threshold).shape)
     with avgk.ScoreWriter("mine.zarr", n_classes=5) as writer:
         writer.append(scores, labels)
         last: int = writer.n_samples
@@ -80,12 +80,12 @@ MYPY = ["-m", "mypy", "--strict", "--config-file=", "--cache-dir=cache"]
 
 
 def python(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder as a user does, who has the package installed and none of its settings."""
+    """Run Python in a folder outside the repository, with the package importable."""
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True)
 
 
-def test_users_scripts__are_checked_from_outside(tmp_path):
+def test_type_checker__accepts_right_and_rejects_wrong_scripts(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "wrong.py").write_text(WRONG)
@@ -94,13 +94,13 @@ def test_users_scripts__are_checked_from_outside(tmp_path):
     ran = python(tmp_path, "right.py")
     assert ran.returncode == 0, ran.stderr
     wrong = python(tmp_path, *MYPY, "wrong.py")
-    found = [(int(line), code) for line, code in re.findall(r"wrong.py:(\d+): error: .*(\[[\w-]+\])", wrong.stdout)]
+    errors = [(int(line), code) for line, code in re.findall(r"wrong.py:(\d+): error: .*(\[[\w-]+\])", wrong.stdout)]
     lines = enumerate(WRONG.splitlines(), start=1)
-    assert found == [(number, line.split("# ")[1]) for number, line in lines if "# " in line], wrong.stdout
+    assert errors == [(number, line.split("# ")[1]) for number, line in lines if "# " in line], wrong.stdout
 
 
-def test_public_names__are_all_known_to_type_checkers():
-    known = (PACKAGE / "__init__.py").read_text().split("if TYPE_CHECKING:")[1].split("\n\n")[0]
+def test_public_names__are_visible_to_type_checkers():
+    imports = (PACKAGE / "__init__.py").read_text().split("if TYPE_CHECKING:")[1].split("\n\n")[0]
     late = [*avgk_dask._HOME_OF, *avgk_dask._SUBMODULES]
-    assert [name for name in late if not re.search(rf"import .*\b{name}\b", known)] == []
+    assert [name for name in late if not re.search(rf"import .*\b{name}\b", imports)] == []
     assert (PACKAGE / "py.typed").is_file()

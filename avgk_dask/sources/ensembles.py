@@ -1,4 +1,4 @@
-"""The mean of several matrices, made while they are read: nothing of it is stored."""
+"""The mean of several matrices, computed while they are read and not stored."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from ..arrays import Array, Dtype
 from ..settings import setting
 from ..store.read.grids import Axis
 from ..store.read.listing import join_stamps
+from .planning import held_bytes
 from .readers import Reader
-from .reading import Argument, Key, MixedForm, Mixture, add_weighed, rounded
+from .reading import Argument, Key, MixedForm, Mixture, add_weighted, round_sums
 from .source import Source
 from .transforms import Softmax
 
-#: Bytes of the sums of a band, up to which chunks of different matrices are read in bands that end where they all do.
+#: Bands end at chunk bounds that all matrices share, as long as the sums of a band have at most this many bytes.
 _MOST_COMMON = 64 << 20
-#: Bands that joined chunks leave at least.
+#: Small chunks are joined into bands as long as there are at least this many bands.
 _LEAST_BANDS = 32
 
 
 class EnsembleReader(Reader):
-    """The weighted mean of several sources of the same shape: each task reads all of them, band by band.
+    """The weighted mean of several sources of the same shape. Each task reads all of them, band by band.
 
-    Bands begin where chunks of all members do, so that each chunk is read once. Where such bands would be too large, they
-    are those of the member with the largest chunks, and chunks of others that reach into two bands are read for both.
-    The mean is rounded to ``mean_dtype``, unless it is kept in float64.
+    Bands begin at chunk bounds that all members share, so that each chunk is read once. If such bands would be too large,
+    they follow the member with the largest chunks, and chunks of others that reach into two bands are read twice.
+    The mean is rounded to ``mean_dtype`` unless ``in_float64``.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class EnsembleReader(Reader):
 
     def held_bytes(self) -> int:  # noqa: D102
         sums = self.slab_bytes() * 8 // self.dtype.itemsize + self.slab_bytes()
-        return sums + sum(member.held_bytes() for member in self.members)
+        return sums + sum(map(held_bytes, self.members))
 
     def ahead_bytes(self) -> int:  # noqa: D102
         return max(member.reader.ahead_bytes() for member in self.members)
@@ -82,15 +83,15 @@ class EnsembleReader(Reader):
 
     @property
     def row_bounds(self) -> Sequence[int] | None:  # noqa: D102
-        known = _bounds_of(self.members)
-        return _common(known) if known else None
+        bounds = _bounds_of(self.members)
+        return _common(bounds) if bounds else None
 
-    def over(self, members: Sequence[Source], rows: Sequence[int]) -> EnsembleReader:
+    def with_members(self, members: Sequence[Source], rows: Sequence[int]) -> EnsembleReader:
         """Return the same mean of other members, in other bands."""
         return EnsembleReader(members, self.weights, rows, in_float64=self.in_float64)
 
     def with_rows(self, rows: Sequence[int]) -> EnsembleReader:  # noqa: D102
-        return self.over(self.members, rows)
+        return self.with_members(self.members, rows)
 
     def row_stamps(self) -> Array:  # noqa: D102
         stamps = np.stack([member.row_stamps() for member in self.members], axis=1).tolist()
@@ -112,8 +113,8 @@ class EnsembleReader(Reader):
 def _mean(*blocks: Array, weights: Sequence[float], rounded_to: Dtype) -> Array:
     total = np.empty(blocks[0].shape)
     for number, (block, weight) in enumerate(zip(blocks, weights, strict=True)):
-        add_weighed(total, block, weight, begun=number > 0)
-    return rounded(total, rounded_to)
+        add_weighted(total, block, weight, is_first=number == 0)
+    return round_sums(total, rounded_to)
 
 
 def mean_dtype(members: Sequence[Source]) -> Dtype:
@@ -122,25 +123,25 @@ def mean_dtype(members: Sequence[Source]) -> Dtype:
 
 
 def _common(bounds: Sequence[Sequence[int]]) -> list[int]:
-    """Return the bounds that all have."""
-    found: list[int] = reduce(np.intersect1d, [np.asarray(each, np.int64) for each in bounds]).tolist()
-    return found
+    """Return the bounds that all sequences share."""
+    common: list[int] = reduce(np.intersect1d, [np.asarray(each, np.int64) for each in bounds]).tolist()
+    return common
 
 
 def _bounds_of(members: Sequence[Source]) -> list[Sequence[int]]:
-    """Return the rows at which the chunks of each member begin whose bands should begin there, too."""
+    """Return the chunk bounds of each member that has any."""
     return [bounds for member in members if (bounds := member.reader.row_bounds) is not None]
 
 
 def _common_rows(members: Sequence[Source]) -> Sequence[int]:
-    """Return the rows at which bands begin, and where the last one ends."""
-    known = _bounds_of(members)
-    if not known:
+    """Return the bounds of the bands."""
+    bounds = _bounds_of(members)
+    if not bounds:
         return members[0].rows
-    common, row_bytes = _common(known), 8 * members[0].shape[1]
-    largest = max(known, key=_widest)
+    common, row_bytes = _common(bounds), 8 * members[0].shape[1]
+    largest = max(bounds, key=_widest)
     if _widest(common) * row_bytes > _MOST_COMMON and _widest(common) > _widest(largest):
-        common = list(largest)  # of the others some chunks are read twice, and none more often
+        common = list(largest)  # some chunks of the other members are read twice, and none more often
     n_samples = members[0].shape[0]
     most = min(setting("band-bytes") // row_bytes, n_samples // _LEAST_BANDS)
     return Axis(n_samples, _widest(common), tuple(common[1:])).joined(most)
@@ -151,9 +152,9 @@ def _widest(bounds: Sequence[int]) -> int:
 
 
 def lenient(source: Source) -> Source:
-    """Return the same source, whose softmaxes give NaN where a row has none: perhaps its sample does not exist."""
+    """Return the source with softmaxes that give NaN instead of an error: the sample of a bad row may not exist."""
     reader = source.reader
     if isinstance(reader, EnsembleReader):
-        reader = reader.over([lenient(member) for member in reader.members], reader.rows)
+        reader = reader.with_members([lenient(member) for member in reader.members], reader.rows)
     transforms = (replace(t, is_lenient=True) if isinstance(t, Softmax) else t for t in source.transforms)
     return replace(source, reader=reader, transforms=tuple(transforms))

@@ -1,11 +1,11 @@
-"""Readers: a score matrix as bands of whole rows, and the arguments of the tasks that read them."""
+"""Readers: a score matrix as bands of whole rows, and the arguments of tasks that read them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import dask
 import dask.array as da
@@ -33,28 +33,28 @@ from .row_values import checked_matrix, lazy_array
 
 
 class Reader:
-    """A score matrix as bands of whole rows. By itself it only knows its shape; subclasses read."""
+    """A score matrix as bands of whole rows. The base class only knows shapes; subclasses read."""
 
     shape: tuple[int, int]
-    #: The shape of the samples, as they were given.
+    #: The shape of the sample axes.
     lead: tuple[int, ...]
     dtype: Dtype
-    #: Bounds of the bands, of the slabs each is read in, and of the class chunks.
+    #: Bounds of the bands, of the slabs of a band, and of the class chunks.
     rows: Sequence[int]
     classes: Sequence[int]
     columns: Sequence[int]
     location: str = ""
-    #: A name of the scores, the same only where they are the same.
+    #: A name that distinguishes these scores from any others.
     token: str
     #: The Dask collections whose tasks the keys of bands and chunks name.
     collections: Sequence[Any] = ()
-    #: The key of what reads chunks inside tasks, or None if blocks come to them.
+    #: The key of the object that reads chunks inside tasks, or None if tasks receive blocks.
     key: Key | None = None
-    #: The stored scores, before anything is done to them, or None if they are not stored.
+    #: The stored scores, or None if they are not stored.
     stored_array: StoredArray | None = None
-    #: How the scores are made of those that are read, in words; empty if they are read as they are stored.
+    #: How the scores are computed from those that are read, in words; empty if they are read unchanged.
     made_by: str = ""
-    #: Bytes that are read for each score.
+    #: Bytes read per score.
     score_bytes: int
 
     @property
@@ -64,12 +64,12 @@ class Reader:
 
     @property
     def n_pieces(self) -> int:
-        """Number of pieces along the samples, each of which is as much as a pilot reads of a band."""
+        """Number of pieces along the samples; the pilot reads at most one piece of a band."""
         return self.n_bands
 
     @property
     def row_bounds(self) -> Sequence[int] | None:
-        """Rows at which bands may begin without a chunk being read for two of them, or None if that is any row."""
+        """Rows at which bands may begin without a chunk being read for two of them, or None if any row will do."""
         return None
 
     def slab_bytes(self) -> int:
@@ -77,15 +77,15 @@ class Reader:
         return int(np.diff(self.rows).max() * np.diff(self.classes).max()) * self.dtype.itemsize
 
     def held_bytes(self) -> int:
-        """Return the bytes of the scores that a task has in memory at once, stored and decoded, apart from those read ahead."""
+        """Return the bytes of scores, encoded and decoded, that a task has in memory at once, without those read ahead."""
         return 0
 
     def ahead_bytes(self) -> int:
-        """Return the bytes that a process may read ahead of its tasks; 0 unless the store answers slowly."""
+        """Return the bytes that a process may read ahead of its tasks; 0 unless the store has a high latency."""
         return 0
 
     def reading(self) -> AbstractContextManager[None]:
-        """Return the context in which tasks read: an error or an interrupt in it ends all reads of this process."""
+        """Return the context in which tasks read: an error or an interrupt inside ends all reads of this process."""
         return nullcontext()
 
     def sample(self, band: int, row: int) -> int:
@@ -93,49 +93,41 @@ class Reader:
         return self.rows[band] + row
 
     def piece_end(self, band: int) -> int:
-        """Return the row up to which a pilot reads a band."""
+        """Return the row up to which the pilot reads a band."""
         return self.rows[band + 1]
 
-    def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:
-        """Return the first and the last of the stored chunks that contain rows and classes; empty if none are stored."""
+    def chunk_names(self, rows: tuple[int, int]) -> str:
+        """Return the names of the first and the last stored chunk of some rows, or "" if the scores are not in chunks."""
         return ""
 
     def row_stamps(self) -> Array:
         """Return a hash of each band that distinguishes its scores from any others, without reading them.
 
-        Raises
-        ------
-        OptionError
-            If nothing distinguishes them.
-
+        Raises OptionError if the scores are not stored.
         """
         raise OptionError(
-            "checkpoint must be of scores in a store or file; got an array in memory or in blocks. Pass the path of one."
+            "checkpoint must be used with scores in a store or file; got an array in memory or in blocks. Pass its path."
         )
 
     def with_rows(self, rows: Sequence[int]) -> Reader:
         """Return the same scores in other bands."""
-        _refuse()
+        raise NotImplementedError
 
     def chunk(self, band: int, column: int | None) -> Argument:
-        """Return one chunk (with None that of all classes), as an argument of a task: what reads it, or its blocks' keys."""
-        _refuse()
+        """Return one chunk (of all classes if ``column`` is None), as an argument of a task."""
+        raise NotImplementedError
 
     def bands(self, numbers: Sequence[int]) -> Argument:
         """Return some bands, as an argument of a task."""
-        _refuse()
+        raise NotImplementedError
 
     def dask_array(self) -> da.Array:
-        """Return the scores as a Dask array with blocks of its own: no other call gives the same ones."""
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise AssertionError("scores that are gone cannot be read")
+        """Return the scores as a Dask array. Its blocks are new at each call."""
+        raise NotImplementedError
 
 
 class ShapeOnlyReader(Reader):
-    """Scores that came in batches and are gone; ``numbers`` are those of the samples that can be named."""
+    """Scores that came in batches and are not kept. ``numbers`` are the numbers of the samples, for messages."""
 
     def __init__(self, shape: tuple[int, int], dtype: Dtype, numbers: Array | None = None) -> None:
         self.shape, self.lead, self.dtype = shape, shape[:1], dtype
@@ -172,7 +164,7 @@ class StoredReader(Reader):
 
     @property
     def _together(self) -> int:
-        """Number of row chunks that a pilot reads of a band: all of its pieces together are its share."""
+        """Number of row chunks of a piece, so that all pieces together are the pilot's share of the store."""
         return max(1, int(setting("pilot-share") * self._row_chunks.count / setting("pilot-most")))
 
     @property
@@ -193,11 +185,11 @@ class StoredReader(Reader):
         chunks = self._row_chunks.indices(first, last)[: self._together]
         return min(last, self._row_chunks.span(chunks[-1])[1])
 
-    def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:  # noqa: D102
+    def chunk_names(self, rows: tuple[int, int]) -> str:  # noqa: D102
         if rows_of(self.array) is not None:
             return ""
         boxes = row_boxes(self.lead, *rows)
-        corners = [(*boxes[i], slice(*classes)) for i in (0, -1)]
+        corners = [(*boxes[i], slice(0, self.shape[1])) for i in (0, -1)]
         axes = [indices_within(grid_of(self.array), corner) for corner in corners]
         first, last = (chunk_key(self.array, axes[i][i]) for i in (0, -1))
         return f"chunk {first}" if first == last else f"chunks {first} to {last}"
@@ -221,29 +213,28 @@ class StoredReader(Reader):
 
 
 def _ahead_bytes() -> int:
-    """Return what a process may read ahead: less where the setting allows tasks little memory."""
+    """Return the bytes that a process may read ahead: less if the memory limit is small."""
     limit = setting("memory-limit")
     return int(min(setting("ahead-bytes"), math.inf if limit is None else parse_bytes(limit) // AHEAD_SHARE))
 
 
 class BlockReader(Reader):
-    """Scores in a Dask array: its blocks come to the tasks."""
+    """Scores in a Dask array: tasks receive its blocks."""
 
-    def __init__(self, array: da.Array, location: str, lead: tuple[int, ...] | None = None) -> None:
+    def __init__(self, array: da.Array, location: str, sample_shape: tuple[int, ...] | None = None) -> None:
         self.array, self.location, self.shape = array, location, array.shape
-        self.lead = array.shape[:1] if lead is None else lead
+        self.lead = array.shape[:1] if sample_shape is None else sample_shape
         self.dtype = check_dtype(array.dtype)
         self.score_bytes = self.dtype.itemsize
-        whole: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)
-        # Empty blocks hold nothing to read.
-        blocks = array if whole == array.chunks else checked_matrix(array, self.dtype).rechunk(whole)
+        chunks: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)  # without empty ones
+        blocks = array if chunks == array.chunks else checked_matrix(array, self.dtype).rechunk(chunks)
         self.rows, self.classes = (np.concatenate([[0], np.cumsum(c)]).tolist() for c in blocks.chunks)
         self.columns = self.classes
         self.collections = dask.optimize(blocks)
         self.token = str(self.collections[0].name)
 
     def slab_bytes(self) -> int:
-        """Return the bytes of the largest band: its blocks come together."""
+        """Return the bytes of the largest band: all its blocks are in memory together."""
         return int(np.diff(self.rows).max()) * self.shape[1] * self.dtype.itemsize
 
     def held_bytes(self) -> int:  # noqa: D102

@@ -1,6 +1,6 @@
-"""What tasks read, on the workers: bands, chunks, labels and masks, and the mean of several matrices.
+"""The reads of tasks: bands, chunks, labels and masks, and the mean of several matrices.
 
-Apart from what plans it, so that a worker imports no Dask arrays, which bring some 100 MB of xarray and pandas.
+Workers import this module. It does not import Dask arrays, which would load some 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..store.where.addresses import StoredArray
 from ..threads import n_threads
 from .transforms import Preparation
 
-#: Scores that are added at once: as many as stay in a core's cache.
+#: Scores added at once: they stay in a core's cache.
 _STRIP = 1 << 15
-#: Class numbers read at once, and how many such blocks are held.
+#: Class numbers read at once, and the number of such blocks in the cache.
 _LABELS_AT_ONCE, _LABEL_BLOCKS = 1 << 17, 4
 
 
@@ -41,12 +41,12 @@ class Key:
 
 
 class StoredLabels:
-    """Stored labels, whatever their chunks: the tasks read those of their bands. Travels to each worker once."""
+    """Stored labels, in any chunks: each task reads those of its bands. Sent to each worker once."""
 
-    # Not a dataclass: Dask would look for tasks inside one, field by field.
+    # Not a dataclass: Dask would look for tasks in its fields.
     def __init__(self, array: StoredArray, rows: Sequence[int]) -> None:
         self.array, self.rows = array, rows
-        #: Class numbers are read in blocks of many bands, of whole chunks. The last blocks are held, for all threads.
+        # Class numbers are read in blocks of whole chunks that cover many bands. All threads share the last blocks.
         chunk = outer_sizes(array)[0]
         self._block_rows = -(-_LABELS_AT_ONCE // chunk) * chunk
         self._block = lru_cache(max(_LABEL_BLOCKS, 2 * n_threads()))(self._read_block)
@@ -57,11 +57,11 @@ class StoredLabels:
 
     @property
     def are_far_rows(self) -> bool:
-        """Whether they are soft labels of a store that answers slowly."""
+        """Whether these are soft labels in a store with high latency."""
         return self.array.ndim == 2 and not is_local(self.array.store_path.store)
 
     def rows_of(self, band: int) -> tuple[slice]:
-        """Return where a band's labels are."""
+        """Return the rows of a band."""
         return (slice(self.rows[band], self.rows[band + 1]),)
 
     def read(self, band: int) -> Array:
@@ -69,7 +69,7 @@ class StoredLabels:
         if self.array.ndim == 2:
             return read_array(self.array, self.rows_of(band))
         first, last, size = self.rows[band], self.rows[band + 1], self._block_rows
-        with self._lock:  # what one thread reads, others wait for
+        with self._lock:  # so that two threads do not read the same block
             blocks = [self._block(number) for number in range(first // size, -(-last // size))]
         start = first // size * size
         return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[first - start : last - start]
@@ -80,7 +80,7 @@ class StoredLabels:
 
 
 def masks_of(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) -> Generator[Bools | None]:
-    """Return which rows of each of some bands exist: those that meet all conditions, or None if there are none."""
+    """Yield which rows of each band exist: those that meet all conditions, or None if there are no conditions."""
     if masks is None:
         yield from [None] * len(numbers)
         return
@@ -90,75 +90,75 @@ def masks_of(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) 
 
 
 def count_kept(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int], sizes: Sequence[int]) -> Ints:
-    """Return how many samples of each of some bands exist, among the first ones and in all, and a hash of which."""
-    found = [
+    """Return, for each band, how many of its first ``sizes`` samples exist, how many of all, and a hash of the mask."""
+    counts = [
         (int(kept[:size].sum()), int(kept.sum()), np.uint64(hash_rows(np.packbits(kept))).astype(np.int64))
         for kept, size in zip(masks_of(masks, ignored, numbers), sizes, strict=True)
         if kept is not None
     ]
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(counts, np.int64).reshape(-1, 3)
 
 
 def kept_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:
-    """Return the rows that exist of slabs that begin with the first row of ``kept``."""
+    """Yield the rows of slabs for which ``kept`` is True."""
     for slab in slabs:
         block = plain_block(slab)
         if len(block) > len(kept):
             raise ScoresError(
-                f"scores must be what their metadata promise, {len(kept)} rows; got a block of shape {block.shape}. "
+                f"a block of the scores has shape {block.shape}, but the array's metadata promise {len(kept)} rows. "
                 "Correct the shape and chunks of the array."
             )
-        mine = kept[: len(block)]
-        yield block if mine.all() else block[mine]
+        selection = kept[: len(block)]
+        yield block if selection.all() else block[selection]
 
 
 class StoredChunk:
-    """One chunk of a stored array, or several small ones, read inside the task that needs it."""
+    """One chunk of a stored array, or several small ones, which a task reads."""
 
     def __init__(self, first_row: int, last_row: int, first_class: int, last_class: int) -> None:
         self.rows, self.first_class, self.last_class = slice(first_row, last_row), first_class, last_class
 
     def parts(self, classes: Sequence[int]) -> list[tuple[slice, slice]]:
-        """Return it in parts that end where slabs do, whose class bounds are given."""
+        """Return the chunk in parts that end at the class bounds of slabs."""
         inside = [c for c in classes if self.first_class < c < self.last_class]
         return [(self.rows, slice(*ends)) for ends in pairwise([self.first_class, *inside, self.last_class])]
 
 
 @dataclass(frozen=True)
 class MixedForm:
-    """What one of several matrices is like as it is mixed: its weight, its dtype, and what happens to it before."""
+    """One of several matrices in a mean: its weight, its dtype, and its transforms."""
 
     weight: float
     dtype: Dtype
     preparations: tuple[Preparation, ...]
 
-    def prepared(self, slabs: Iterable[Array], band: int) -> Iterable[Array]:
-        """Return the slabs of a band as they are mixed."""
+    def prepare(self, slabs: Iterable[Array], band: int) -> Iterable[Array]:
+        """Return the slabs of a band, transformed."""
         for preparation in self.preparations:
             slabs = preparation.prepare(slabs, band)
         return slabs
 
 
 class Mixture:
-    """Makes bands of those of several matrices. It comes first in the list of their arguments; for a chunk, its band does.
+    """Computes the weighted mean of several matrices, band by band. Sent to each worker once.
 
-    Travels to each worker once.
+    As an argument of a task, it comes first in a list, before the arguments of the matrices.
     """
 
-    # Not a dataclass: Dask would look for tasks inside one, field by field.
+    # Not a dataclass: Dask would look for tasks in its fields.
     def __init__(self, forms: Sequence[MixedForm], classes: Sequence[int], dtype: Dtype) -> None:
         self.forms, self.classes, self.dtype = tuple(forms), tuple(classes), dtype
 
     def bands(self, arguments: Sequence[Any], numbers: Sequence[int]) -> Generator[Iterable[Array]]:
-        """Return the slabs of the mean of each of some bands, given those of each matrix as an argument of a task."""
+        """Yield the slabs of the mean of each band, given the arguments of each matrix."""
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(slabs_of(argument, numbers))) for argument in arguments]
             for number in numbers:
-                found = zip(self.forms, readers, strict=True)
-                yield self._slabs([form.prepared(next(reader), number) for form, reader in found])
+                members = zip(self.forms, readers, strict=True)
+                yield self._slabs([form.prepare(next(reader), number) for form, reader in members])
 
     def _slabs(self, members: Sequence[Iterable[Array]]) -> Iterator[Array]:
-        """Return the mean between the class bounds that all have, one after the other. The last member is asked last."""
+        """Yield the mean between each two of the class bounds that all members share."""
         n_classes = self.classes[-1]
         streams = [checked_slabs(m, f.dtype, n_classes, None) for m, f in zip(members, self.forms, strict=True)]
         for first, last in pairwise(self.classes):
@@ -166,45 +166,45 @@ class Mixture:
             for stream, form in zip(streams, self.forms, strict=True):
                 total = _add(total, stream, last - first, form.weight)
             assert total is not None
-            yield rounded(total, self.dtype)
+            yield round_sums(total, self.dtype)
         for stream in streams:
-            next(stream, None)  # which refuses what is too short
+            next(stream, None)  # raises if the matrix has too few columns
 
 
 def _add(total: Floats | None, stream: Iterator[Array], n_classes: int, weight: float) -> Floats | None:
-    """Add the next slabs of a matrix, of ``n_classes`` classes together, to a sum; begin one if there is none."""
-    begun, done = total is not None, 0
+    """Add the next slabs of a matrix, of ``n_classes`` classes together, to a sum, or start one if ``total`` is None."""
+    is_first, done = total is None, 0
     while done < n_classes:
         slab = next(stream, None)
         if slab is None:
             break
         total = np.empty((len(slab), n_classes)) if total is None else total
-        add_weighed(total[:, done : done + slab.shape[1]], slab, weight, begun=begun)
+        add_weighted(total[:, done : done + slab.shape[1]], slab, weight, is_first=is_first)
         done += slab.shape[1]
     return total
 
 
-def add_weighed(total: Floats, block: Array, weight: float, *, begun: bool) -> None:
-    """Add the weight times a block to a sum, or begin it with that: in float64, score by score."""
+def add_weighted(total: Floats, block: Array, weight: float, *, is_first: bool) -> None:
+    """Add the weight times a block to a float64 sum, or assign it if this is the first summand."""
     step = max(1, _STRIP // max(1, block.shape[1]))
-    with np.errstate(invalid="ignore"):  # inf - inf is NaN, which is refused later
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, which raises an error later
         for first in range(0, len(block), step):
             part = block[first : first + step].astype(np.float64)
             part *= weight
-            if begun:
-                total[first : first + step] += part
-            else:
+            if is_first:
                 total[first : first + step] = part
+            else:
+                total[first : first + step] += part
 
 
-def rounded(total: Floats, dtype: Dtype) -> Array:
+def round_sums(total: Floats, dtype: Dtype) -> Array:
     """Return sums in the dtype of the mean, rounded once."""
     with np.errstate(over="ignore"):
         return total.astype(dtype, copy=False)
 
 
 def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
-    """Return the slabs of each of some bands, one after the other, inside a task."""
+    """Yield the slabs of each band, inside a task."""
     if isinstance(bands, list) and bands and isinstance(bands[0], Mixture):
         yield from bands[0].bands(bands[1:], numbers)
     else:
@@ -212,7 +212,7 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
 
 
 def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
-    """Return the slabs of each of some chunks: those that are read now, or the blocks that came."""
+    """Yield the slabs of each chunk, inside a task: read now, or the blocks that the task received."""
     if isinstance(reader, Mixture):
         for band, *arguments in chunks:
             yield from ([np.concatenate(list(slabs), axis=1)] for slabs in reader.bands(arguments, [band]))
@@ -221,12 +221,12 @@ def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
     else:
         parts = [chunk.parts(reader.classes) for chunk in chunks]
         with closing(reader.read_parts(list(chain.from_iterable(parts)))) as slabs:
-            for mine in parts:
-                yield islice(slabs, len(mine))
+            for chunk_parts in parts:
+                yield islice(slabs, len(chunk_parts))
 
 
 def labels_of(bands: Any, labels: Any, numbers: Sequence[int]) -> Generator[Array | None]:
-    """Return the labels of each of some bands, read now where they are stored, and ahead where rows of them are far."""
+    """Yield the labels of each band, inside a task: read now if they are stored, and ahead if the store is slow."""
     if not isinstance(labels, StoredLabels):
         yield from [None] * len(numbers) if labels is None else labels
     elif isinstance(bands, BandReader) and labels.are_far_rows:
@@ -235,5 +235,5 @@ def labels_of(bands: Any, labels: Any, numbers: Sequence[int]) -> Generator[Arra
         yield from map(labels.read, numbers)
 
 
-#: What a task is given: values, what reads them, or the keys of other tasks, also in lists.
+#: An argument of a task: values, an object that reads them, or keys of other tasks, also in lists.
 Argument = Key | StoredChunk | Array | list[Any] | None

@@ -1,10 +1,11 @@
-"""Arrays and columns as tasks get them: stored arrays as Dask arrays and back, labels, and which samples exist."""
+"""Values with a row per sample, as arguments of tasks: labels and masks; and stored arrays as Dask arrays and back."""
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,7 +29,7 @@ from .reading import Argument, Key, StoredLabels, count_kept, masks_of
 
 
 class StoreLayer(MaterializedLayer):
-    """The tasks that read a stored array as Dask blocks; remembers the array."""
+    """The tasks that read a stored array as Dask blocks. The layer knows the array."""
 
     def __init__(self, tasks: dict[Any, Any], stored: Any) -> None:
         super().__init__(tasks)
@@ -43,11 +44,7 @@ def lazy_array(array: StoredArray) -> da.Array:
     dtype = decoded_dtype(array)
     shared = delayed(StoredBlocks(array), name=f"{name}-store", traverse=False)
     tasks: dict[Any, Any] = {
-        (name, *index): (
-            StoredBlocks.read,
-            shared.key,
-            [(b[i], b[i + 1]) for b, i in zip(bounds, index, strict=True)],
-        )
+        (name, *index): (StoredBlocks.read, shared.key, [(b[i], b[i + 1]) for b, i in zip(bounds, index, strict=True)])
         for index in np.ndindex(*map(len, sizes))
     }
     layers = {name: StoreLayer(tasks, array), **shared.dask.layers}
@@ -56,37 +53,37 @@ def lazy_array(array: StoredArray) -> da.Array:
 
 
 def stored_array(blocks: Any) -> Any | None:
-    """Return the stored array that a Dask array is, unchanged; None for any other."""
+    """Return the stored array that a Dask array reads unchanged, or None if it is anything else."""
     layer = blocks.dask.layers.get(blocks.name) if isinstance(blocks, da.Array) else None
     return layer.stored if isinstance(layer, StoreLayer) else None
 
 
 class StoredBlocks:
-    """Reads blocks of a stored array; travels to the workers once."""
+    """Reads blocks of a stored array. Sent to each worker once."""
 
     def __init__(self, array: StoredArray) -> None:
         self.array = array
 
-    def read(self, where: list[tuple[int, int]]) -> Array:
-        """Return the values between these bounds."""
-        return read_array(self.array, tuple(slice(*bounds) for bounds in where))
+    def read(self, bounds: list[tuple[int, int]]) -> Array:
+        """Return the values between the bounds of each axis."""
+        return read_array(self.array, tuple(slice(*ends) for ends in bounds))
 
 
-# The users' own Dask arrays, with blocks that are checked as they come.
+# Dask arrays of users. Their blocks are checked when they are computed.
 
 
-def checked_matrix(array: da.Array, dtype: Dtype, what: str = "scores") -> da.Array:
-    """Return a matrix whose blocks are plain and of the dtype and shape that its metadata promise, or refused."""
-    plain_block(array._meta, what)
-    return array.map_blocks(check_block, dtype, what, dtype=dtype, meta=np.empty((0, 0), dtype))
+def checked_matrix(array: da.Array, dtype: Dtype, argument: str = "scores") -> da.Array:
+    """Return a matrix whose blocks are checked: NumPy arrays of the dtype and shape that the metadata promise."""
+    plain_block(array._meta, argument)
+    return array.map_blocks(check_block, dtype, argument, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
 def checked_labels(labels: da.Array) -> da.Array:
-    """Return labels whose blocks are plain and what their metadata promise; hard ones are -1 where they are masked."""
+    """Return labels whose blocks are checked; masked hard labels become -1."""
     hard = labels.ndim == 1
     if not (hard and isinstance(labels._meta, np.ma.MaskedArray)):
         refuse_other_kinds(labels._meta, "labels", LabelsError)
-    if not (hard and labels.dtype == object):  # nullable columns of dask.dataframe: each block is looked at
+    if not (hard and labels.dtype == object):  # nullable columns of dask.dataframe are checked block by block
         check_label_dtype(labels.dtype, labels.ndim)
     if labels.ndim not in (1, 2) or any(n != n for n in labels.shape):
         return labels
@@ -95,25 +92,23 @@ def checked_labels(labels: da.Array) -> da.Array:
 
 
 def checked_where(where: da.Array) -> da.Array:
-    """Return a boolean column whose blocks are plain and of the dtype and shape that its metadata promise, or refused."""
+    """Return a boolean column whose blocks are checked."""
     plain_block(where._meta, "where")
     return where.map_blocks(check_where, dtype=bool, meta=np.empty(0, bool))
 
 
-# Values with a row for each sample: labels, and which samples exist.
-
-#: Labels as a source has them: in memory, stored, or the blocks of a Dask array.
+#: The labels of a source: in memory, stored, or a Dask array.
 Labels: TypeAlias = "Array | StoredArray | da.Array | None"
 
 
 class RowValues:
-    """Values with a row for each sample: tasks are given, or read, those of their bands."""
+    """Values with a row per sample. Tasks receive, or read, those of their bands."""
 
     def __init__(self, values: Labels, rows: Sequence[int]) -> None:
         self.values, self.rows = values, rows
 
-    def of(self, bands: Sequence[int]) -> Argument:
-        """Return the values of some bands, as an argument of a task: the key of what reads them, the keys of blocks, or arrays."""
+    def argument(self, bands: Sequence[int]) -> Argument:
+        """Return the values of some bands, as an argument of a task: arrays, the keys of blocks, or that of a reader."""
         values = self.values
         if values is None:
             return None
@@ -123,11 +118,11 @@ class RowValues:
             return [values[self.rows[band] : self.rows[band + 1]] for band in bands]
         return Key(self.reader.key)
 
-    def given(self, bands: Sequence[int]) -> Any:
-        """Return the values of some bands, or the lazy objects of Dask that give them."""
+    def lazy_argument(self, bands: Sequence[int]) -> Any:
+        """Return the values of some bands, as an argument of a delayed function."""
         if isinstance(self.values, da.Array):
             return [self._blocks[band] for band in bands]
-        arguments = self.of(bands)
+        arguments = self.argument(bands)
         return self.reader if isinstance(arguments, Key) else arguments
 
     @cached_property
@@ -138,7 +133,7 @@ class RowValues:
 
     @cached_property
     def reader(self) -> Delayed:
-        """What reads stored values inside tasks."""
+        """The object that reads stored values inside tasks."""
         assert self.values is not None
         assert not isinstance(self.values, (np.ndarray, da.Array))
         reader = StoredLabels(self.values, tuple(self.rows))
@@ -153,7 +148,7 @@ class RowValues:
 
     @cached_property
     def token(self) -> str:
-        """A name of the values, the same only where they are."""
+        """A name that distinguishes these values from any others."""
         values = self.values
         if isinstance(values, da.Array):
             return str(values.name)
@@ -161,7 +156,7 @@ class RowValues:
 
 
 def fit_rows(values: Labels, rows: Sequence[int]) -> Labels:
-    """Return values with one block for each band if they are a Dask array, as small as they fit if in memory."""
+    """Return values with one block per band if they are a Dask array, in the smallest dtype if in memory."""
     if isinstance(values, np.ndarray):
         return narrowed(values)
     if not isinstance(values, da.Array):
@@ -172,7 +167,7 @@ def fit_rows(values: Labels, rows: Sequence[int]) -> Labels:
 
 
 def narrowed(labels: Array) -> Array:
-    """Return class numbers in the smallest integers that hold them all: they travel with the tasks."""
+    """Return class numbers in the smallest integer dtype that holds them: they are sent with the tasks."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
         return labels
     least = np.promote_types(np.min_scalar_type(labels.min()), np.min_scalar_type(labels.max()))
@@ -180,29 +175,28 @@ def narrowed(labels: Array) -> Array:
 
 
 def labels_in_memory(labels: Labels) -> Array | None:
-    """Return labels as an array in memory, read now if they are not."""
+    """Return labels as an array in memory, reading them if necessary."""
     if labels is None or isinstance(labels, np.ndarray):
         return labels
     lazy: Any = labels if isinstance(labels, da.Array) else lazy_array(labels)
     return np.asarray(lazy.compute())
 
 
-#: Bands whose samples a task counts.
+#: Bands per task that counts samples.
 _COUNTED = 1 << 10
 
 
 class Condition(NamedTuple):
-    """Samples exist where ``values`` are True or, with a label to be ignored, where they are not that label."""
+    """A sample exists if its value is True or, with ``ignored``, if its value is not that label."""
 
     values: Labels
     ignored: int | None = None
 
 
 class SampleMask:
-    """The samples that exist: those that meet all conditions. Tasks read the conditions of their bands, as they read labels.
+    """The samples that exist: those that meet all conditions, which tasks read for their bands as they read labels.
 
-    ``rows`` are the bounds of bands. ``ends`` gives for each band a row up to which ``counts`` counts separately: that up to
-    which a pilot reads it.
+    ``rows`` are the bounds of bands, and ``ends`` the row of each up to which the pilot reads it.
     """
 
     def __init__(self, conditions: Sequence[Condition], rows: Sequence[int], ends: Sequence[int] | None = None) -> None:
@@ -212,41 +206,39 @@ class SampleMask:
 
     @property
     def ignored(self) -> tuple[int | None, ...]:
-        """The label that each condition ignores, or None if its values are themselves the condition."""
+        """The label that each condition ignores, or None if its values are boolean."""
         return tuple(condition.ignored for condition in self.conditions)
 
     @property
     def token(self) -> str:
-        """A name of the mask, the same only where the mask is."""
+        """A name that distinguishes this mask from any others."""
         return str(tokenize([column.token for column in self._columns], self.ignored))
 
     @cached_property
     def counts(self) -> Ints:
-        """How many samples of each band exist before its end, how many in all, and a hash of which ones.
-
-        Computed in tasks unless all is in memory: three numbers for each band.
-        """
+        """For each band, the number of samples that exist before its ``end``, their number in all, and a hash of the mask."""
         sizes = [end - first for end, first in zip(self._ends, self.rows[:-1], strict=True)]
         n_bands = len(self.rows) - 1
         groups = [range(i, min(i + _COUNTED, n_bands)) for i in range(0, n_bands, _COUNTED)]
         count = delayed(count_kept, pure=False) if self.collections() else count_kept
         parts = [
             count(
-                [column.given(group) for column in self._columns], self.ignored, group, sizes[group.start : group.stop]
+                [column.lazy_argument(group) for column in self._columns],
+                self.ignored, group, sizes[group.start : group.stop],
             )
             for group in groups
-        ]
+        ]  # fmt: skip
         return np.concatenate(dask.compute(*parts))
 
     @cached_property
-    def places(self) -> list[int]:
+    def nonempty_bands(self) -> list[int]:
         """The numbers of the bands that have samples."""
-        places: list[int] = np.flatnonzero(self.counts[:, 1]).tolist()
-        return places
+        numbers: list[int] = np.flatnonzero(self.counts[:, 1]).tolist()
+        return numbers
 
-    def of(self, bands: Sequence[int]) -> list[Argument]:
+    def argument(self, bands: Sequence[int]) -> list[Argument]:
         """Return the conditions of some bands, as an argument of a task."""
-        return [column.of(bands) for column in self._columns]
+        return [column.argument(bands) for column in self._columns]
 
     def collections(self) -> list[Any]:
         """Return the Dask collections whose tasks the keys name."""
@@ -254,22 +246,20 @@ class SampleMask:
 
     def band(self, number: int) -> Bools:
         """Return which samples of one band exist."""
-        (found,) = dask.compute([column.given([number]) for column in self._columns])
-        (kept,) = masks_of(found, self.ignored, [number])
+        (columns,) = dask.compute([column.lazy_argument([number]) for column in self._columns])
+        (kept,) = masks_of(columns, self.ignored, [number])
         assert kept is not None
         return kept
 
     def samples(self) -> Bools:
-        """Return which samples exist, of all of them."""
+        """Return the mask of all samples."""
         return np.asarray(self.dask_array([self.rows[-1]])[:, 0].compute())
 
     def dask_array(self, sizes: Sequence[int]) -> da.Array:
         """Return the mask as a Dask column with blocks of these sizes."""
         parts = [_lazy_condition(condition, tuple(sizes)) for condition in self.conditions]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole & part
-        return whole[:, None]
+        mask: da.Array = reduce(operator.and_, parts)
+        return mask[:, None]
 
 
 def _lazy_condition(condition: Condition, sizes: tuple[int, ...]) -> da.Array:
@@ -282,7 +272,7 @@ def _lazy_condition(condition: Condition, sizes: tuple[int, ...]) -> da.Array:
 
 
 def blank(array: da.Array, mask: SampleMask, value: Array | int = 0) -> da.Array:
-    """Return a matrix, or a column, with a harmless value in the rows of samples that do not exist."""
+    """Return a matrix or a column with ``value`` in the rows of samples that do not exist."""
     kept = mask.dask_array(array.chunks[0])
     return da.map_blocks(
         _blank, array, kept if array.ndim == 2 else kept[:, 0], value, dtype=array.dtype, meta=array._meta
@@ -293,13 +283,13 @@ def _blank(block: Array, kept: Bools, value: Array | int) -> Array:
     rows = kept.reshape(-1)
     if rows.all():
         return block
-    found = block.copy()
-    found[~rows] = value
-    return found
+    block = block.copy()
+    block[~rows] = value
+    return block
 
 
 def first_samples(mask: SampleMask, sizes: Sequence[int]) -> Ints:
-    """Return how many samples exist before each of the blocks of these sizes."""
+    """Return how many samples exist before each block, given the sizes of the blocks."""
     bounds = [0, *np.cumsum(sizes).tolist()]
     counts = SampleMask(mask.conditions, bounds).counts[:, 1]
     return np.concatenate([[0], np.cumsum(counts)[:-1]])

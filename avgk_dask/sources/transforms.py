@@ -1,7 +1,7 @@
-"""Transforms: what may happen to scores inside the tasks, between reading and ordering them.
+"""Transforms of scores, applied inside tasks between reading and ranking.
 
-The stored dtype and the one that is ranked are two things: a transform turns the slabs of a band, as they are stored, into
-those that scans see. Workers import this module: it knows no Dask arrays, which bring some 100 MB of xarray and pandas.
+A transform turns the stored slabs of a band into those that scans see, perhaps of another dtype. Workers import this
+module. It does not import Dask arrays, which would load some 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats
-from ..bands.rows import checked_slabs, promised_block
+from ..bands.rows import promised_block, whole_rows
 from ..errors import ScoresError
 from ..kernels import LANES
 from ..kernels.dispatch import (
@@ -40,39 +40,39 @@ class Transform(ABC):
     @property
     @abstractmethod
     def dtype(self) -> Dtype:
-        """The dtype of the scores it makes."""
+        """The dtype of the transformed scores."""
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows; otherwise any block of the matrix will do."""
+        """Whether it needs whole rows rather than any block of the matrix."""
         return False
 
     @property
     def gives_slabs(self) -> bool:
-        """Whether it sees whole rows, but can return them in slabs."""
+        """Whether it needs whole rows but can return them in slabs."""
         return False
 
     @property
     def made_by(self) -> str:
-        """What it does, in words; empty if it only arranges the scores."""
+        """A description of the transform; empty if it only rearranges scores."""
         return ""
 
     def width(self, n_stored: int) -> int:
-        """Return the number of columns that it makes of those stored."""
+        """Return the number of columns after the transform, given the number before."""
         return n_stored
 
     @abstractmethod
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
-        """Return a block that starts at this row and class of the matrix, transformed."""
+        """Transform a block that starts at this row and class of the matrix."""
 
     def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
-        """Return whole rows in slabs between some classes, one after the other; only if ``gives_slabs``."""
+        """Yield whole rows, transformed, in slabs with these class bounds; only if ``gives_slabs``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A transform in its place: how the slabs that it takes are stored, and where bands and chunks begin."""
+    """A transform with the layout of its input: dtype, number of columns, and the bounds of bands and class chunks."""
 
     transform: Transform
     dtype: Dtype
@@ -83,48 +83,30 @@ class Preparation:
     classes: tuple[int, ...]
 
     def prepare(self, slabs: Iterable[Any], band: int, column: int = 0) -> Iterable[Array]:
-        """Return the slabs of a band from a class chunk on, transformed."""
+        """Transform the slabs of a band, the first of which begins at a class chunk."""
         first_row = self.rows[band]
         if not self.transform.needs_rows:
-            return self._each(slabs, first_row, self.columns[column])
-        block = _join_slabs(slabs, self.dtype, self.n_stored)
+            return self._apply_each(slabs, first_row, self.columns[column])
+        block = whole_rows(slabs, self.dtype, self.n_stored, None)
         if len(self.classes) > 2:
             return self.transform.slabs(block, first_row, self.classes)
         return [self.transform.apply(block, first_row, 0)]
 
-    def _each(self, slabs: Iterable[Any], first_row: int, first_class: int) -> Iterator[Array]:
+    def _apply_each(self, slabs: Iterable[Any], first_row: int, first_class: int) -> Iterator[Array]:
         for block in (promised_block(slab, self.dtype) for slab in slabs):
             yield self.transform.apply(block, first_row, first_class)
             first_class += block.shape[1]
 
 
-def _join_slabs(slabs: Iterable[Any], dtype: Dtype, n_classes: int) -> Array:
-    """Return a band in one piece, which is good until the next band is asked for."""
-    each = checked_slabs(slabs, dtype, n_classes, None)
-    first = next(each)
-    if first.shape[1] == n_classes:
-        return first
-    # A slab is good until the next is asked for.
-    band = np.empty((len(first), n_classes), dtype)
-    band[:, : first.shape[1]], done = first, first.shape[1]
-    for slab in each:
-        band[:, done : done + slab.shape[1]] = slab
-        done += slab.shape[1]
-    return band
-
-
 @dataclass(frozen=True)
 class SpreadTies(Transform):
-    """Turns scores into keys in which the ties at the chosen keys, which ascend, are in a fixed pseudo-random order."""
+    """Turns scores into keys that order the ties at some keys (ascending) pseudo-randomly, in a fixed order."""
 
     chosen: tuple[int, ...]
     n_classes: int
     stored: Dtype
 
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of keys."""
-        return np.dtype(np.int64)
+    dtype = np.dtype(np.int64)
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the refined keys of a block."""
@@ -134,11 +116,11 @@ class SpreadTies(Transform):
 
 @dataclass(frozen=True)
 class Slots(Transform):
-    """Adds the column of the discarded scores to rows of a truncated store, and refuses rows that do not descend.
+    """Adds a column for the discarded scores to the rows of a truncated store; raises an error if rows do not descend.
 
-    The last column holds the lowest value of the dtype. Slots are in rank order, and equal scores by class, so that ranks,
-    ties in row-major order and sets are those of the whole matrix, as long as no discarded score reaches the threshold: each
-    is at most the row's last stored score (``statistics/truncated.py`` makes sure of that).
+    This last column holds the lowest value of the dtype. Slots are sorted by rank, and equal scores by class. So ranks, ties
+    in row-major order and sets are those of the full matrix, as long as no discarded score reaches the threshold. Discarded
+    scores are at most the row's last stored score, which ``statistics/truncated.py`` compares with the threshold.
     """
 
     stored: Dtype
@@ -156,7 +138,7 @@ class Slots(Transform):
         return self.stored
 
     def width(self, n_stored: int) -> int:
-        """Return the number of slots, and one more if anything was discarded."""
+        """Return the number of slots, plus one if any score was discarded."""
         return n_stored + (self.n_classes > n_stored)
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
@@ -180,15 +162,15 @@ class Slots(Transform):
         return np.concatenate([block, np.broadcast_to(lowest, (len(block), 1)).astype(block.dtype)], axis=1)
 
 
-# Activations: what a softmax or a sigmoid makes of logits.
+# Activations: probabilities from logits.
 
 
-#: Scores that are turned at once: they stay in a core's cache.
+#: Scores transformed at once: they stay in a core's cache.
 _STRIP = 1 << 17
 
 
 def probability_dtype(stored: Dtype) -> Dtype:
-    """Return the dtype of probabilities made of scores: float64 for those of 64 bits, else float32."""
+    """Return the dtype of probabilities: float64 if scores have 64 bits, else float32."""
     return np.dtype(np.float64 if stored.itemsize == 8 else np.float32)
 
 
@@ -198,7 +180,7 @@ def _is_narrow(stored: Dtype) -> bool:
 
 
 def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
-    """Yield rows of a block, as float32 where that holds them exactly, else as float64, and their place."""
+    """Yield some rows of a block at a time: their slice, and their values as float32 if that is exact, else float64."""
     dtype = np.float32 if _is_narrow(block.dtype) else np.float64
     step = max(1, _STRIP // max(1, block.shape[1]))
     for first in range(0, len(block), step):
@@ -207,12 +189,12 @@ def _strips(block: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def _row_space(n_classes: int) -> Floats:
-    """Return what the kernels write the exponentials of a row to."""
+    """Return work space for the exponentials of a row."""
     return np.empty(-(-n_classes // LANES) * LANES)
 
 
 def _below_largest(rows: Array) -> Array:
-    """Return integers of 64 bits less the largest of their row, as float64: all that a softmax needs, and more exact."""
+    """Subtract the row maximum from 64-bit integers before they become float64: the softmax is the same, but more exact."""
     largest = rows.max(1, keepdims=True).astype(np.uint64)
     below: Array = (largest - rows.astype(np.uint64)).astype(np.float64)
     return -below
@@ -225,11 +207,11 @@ class Softmax(Transform):
     temperature: float
     stored: Dtype
     location: str = ""
-    #: Whether rows are counted of those samples alone that exist.
+    #: Whether row numbers count only samples that exist.
     of_existing: bool = False
-    #: Whether rows that have no softmax are NaN, instead of being refused.
+    #: Whether rows without a finite maximum become NaN instead of an error.
     is_lenient: bool = False
-    #: The dtype that probabilities are rounded to; None for that of the logits' own.
+    #: The dtype that probabilities are rounded to, or None for ``probability_dtype``.
     rounded_to: Dtype | None = None
     name: ClassVar[str] = "softmax"
 
@@ -247,47 +229,47 @@ class Softmax(Transform):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether float64 is exact enough without what is rounded off it: of float32 logits, or to float32 probabilities."""
+        """Whether plain float64 arithmetic is exact enough: for float32 logits, or for float32 probabilities."""
         return _is_narrow(self.stored) or (self.stored.kind == "f" and self.dtype == np.float32)
 
     @property
     def made_by(self) -> str:
-        """What it does, in words."""
+        """A description of the transform."""
         return f"softmax, temperature {self.temperature!r}"
 
     @property
     def gives_slabs(self) -> bool:
-        """Whether it can give whole rows slab by slab: if they need no more than float64."""
+        """Whether it can return whole rows in slabs: if plain float64 is exact enough."""
         return self.is_narrow
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the probabilities of whole rows."""
-        found, n_classes = np.empty(block.shape, self.dtype), block.shape[1]
+        probabilities, n_classes = np.empty(block.shape, self.dtype), block.shape[1]
         narrow = _row_space(n_classes)
         wide = np.empty((2, 0 if self.is_narrow else n_classes))
-        for rows, scores in self._taken(block):
+        for rows, scores in self._logits(block):
             if self.is_narrow:
-                bad = softmax_narrow(scores, self.temperature, found[rows], narrow)
+                bad = softmax_narrow(scores, self.temperature, probabilities[rows], narrow)
             else:
-                bad = softmax_wide(scores, self.temperature, found[rows], wide)
-            self._refuse(bad, first_row + rows.start, scores)
-        return found
+                bad = softmax_wide(scores, self.temperature, probabilities[rows], wide)
+            self._check(bad, first_row + rows.start, scores)
+        return probabilities
 
     def slabs(self, block: Array, first_row: int, classes: Sequence[int]) -> Iterator[Array]:
-        """Return the probabilities of whole rows in slabs between some classes, the same bits: less memory, and more work."""
+        """Yield the probabilities of whole rows in slabs: the same bits as ``apply``, with less memory and more work."""
         norms, space = np.empty((len(block), 2)), _row_space(block.shape[1])
-        for rows, scores in self._taken(block):
+        for rows, scores in self._logits(block):
             bad = softmax_norms(scores, self.temperature, norms[rows], space)
-            self._refuse(bad, first_row + rows.start, scores)
+            self._check(bad, first_row + rows.start, scores)
         for first, last in pairwise(classes):
             part = block[:, first:last]
-            found = np.empty(part.shape, self.dtype)
+            slab = np.empty(part.shape, self.dtype)
             for rows, scores in _strips(part):
-                softmax_part(scores, self.temperature, norms[rows], found[rows])
-            yield found
+                softmax_part(scores, self.temperature, norms[rows], slab[rows])
+            yield slab
 
-    def _taken(self, block: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield rows of a block as the kernels take them, and where they stand."""
+    def _logits(self, block: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield some rows of a block at a time: their slice, and their logits in the form that kernels take."""
         for rows, scores in _strips(block):
             if block.dtype.kind in "iu" and block.itemsize == 8:
                 scores = _below_largest(block[rows])
@@ -295,8 +277,8 @@ class Softmax(Transform):
                 scores = np.where(np.isinf(np.fmax.reduce(scores, axis=1, keepdims=True)), np.nan, scores)
             yield rows, scores
 
-    def _refuse(self, bad: int, first_row: int, scores: Array) -> None:
-        """Refuse the row of a number, of those from ``first_row`` on; -1 is none."""
+    def _check(self, bad: int, first_row: int, scores: Array) -> None:
+        """Raise ScoresError if ``bad``, the index of a row without a softmax, is not negative."""
         if bad < 0:
             return
         sample, row = first_row + bad, scores[bad]
@@ -328,51 +310,50 @@ class Sigmoid(Transform):
 
     @property
     def made_by(self) -> str:
-        """What it does, in words."""
+        """A description of the transform."""
         return f"sigmoid, temperature {self.temperature!r}"
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the probabilities of a block."""
-        found, space = np.empty(block.shape, self.dtype), np.empty(block.shape[1])
+        probabilities, space = np.empty(block.shape, self.dtype), np.empty(block.shape[1])
         for rows, scores in _strips(block):
             if scores.dtype == np.float32:
-                sigmoid_narrow(scores, self.temperature, found[rows], space)
+                sigmoid_narrow(scores, self.temperature, probabilities[rows], space)
             else:
-                sigmoid_wide(scores, self.temperature, found[rows])
-        return found
+                sigmoid_wide(scores, self.temperature, probabilities[rows])
+        return probabilities
 
 
-#: The activations by the names that users give; ``bands.probabilities`` has the losses of each, from its logits.
+#: The activations by the names that users give. ``bands.probabilities`` computes their losses from logits.
 Activation = Softmax | Sigmoid
 ACTIVATIONS: dict[str, type[Activation]] = {kind.name: kind for kind in (Softmax, Sigmoid)}
 
 
-#: What ``made_by`` says of such scores: they are not probabilities, and not meant to be.
+#: Begins the provenance of such scores, which are not probabilities.
 BALANCED = "divided by class frequencies"
 
 
 @dataclass(frozen=True)
 class Balance(Transform):
-    """Divides each score by the frequency of its class, in float64, and rounds once; 0 for a class that does not occur."""
+    """Divides scores by the frequencies of their classes, in float64, and rounds once; 0 if a class does not occur."""
 
     frequencies: Floats
     stored: Dtype
 
     @property
     def dtype(self) -> Dtype:
-        """The dtype of what it gives."""
+        """The dtype of the quotients."""
         return probability_dtype(self.stored)
 
     @property
     def made_by(self) -> str:
-        """What it does, in words."""
+        """A description of the transform, with a hash of the frequencies."""
         return f"{BALANCED} {hashlib.sha256(self.frequencies.tobytes()).hexdigest()[:8]}"
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return a block of scores, divided."""
-        mine = self.frequencies[first_class : first_class + block.shape[1]]
-        found = block / np.where(mine > 0, mine, np.inf)  # NaN stays
-        return np.asarray(found, self.dtype)
+        frequencies = self.frequencies[first_class : first_class + block.shape[1]]
+        return np.asarray(block / np.where(frequencies > 0, frequencies, np.inf), self.dtype)  # NaN stays
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         return type(self).__name__, self.frequencies.tobytes(), str(self.stored)
@@ -380,26 +361,23 @@ class Balance(Transform):
 
 @dataclass(frozen=True)
 class Affine(Transform):
-    """Turns rows of logits z into w z + b, or W z + b, as float64; the same bits for any block."""
+    """Turns rows of logits z into w z + b or W z + b, as float64. The bits do not depend on the blocks."""
 
     weights: Floats
     bias: Floats
 
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of the logits it gives."""
-        return np.dtype(np.float64)
+    dtype = np.dtype(np.float64)
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows: if it mixes classes."""
+        """Whether it needs whole rows: if weights are a matrix."""
         return self.weights.ndim == 2
 
     @property
     def made_by(self) -> str:
-        """What it does, in words, with a hash of its weights."""
-        found = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
-        return f"weighted by {found.hexdigest()[:16]}"
+        """A description of the transform, with a hash of its weights."""
+        digest = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
+        return f"weighted by {digest.hexdigest()[:16]}"
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return a block of weighted logits."""
@@ -410,11 +388,11 @@ class Affine(Transform):
 
 
 def affine_logits(scores: Array, weights: Floats, bias: Floats) -> Floats:
-    """Return logits times their weights, or mixed by a matrix, plus the bias; in one order, whatever the rows."""
+    """Return logits times a vector or a matrix of weights, plus the bias, summed in an order that does not depend on rows."""
     wide = np.ascontiguousarray(scores, np.float64)
     if weights.ndim == 1:
         with np.errstate(over="ignore", invalid="ignore"):
             return wide * weights + bias
-    found = np.empty((len(wide), len(weights)))
-    mix_rows(wide, np.ascontiguousarray(weights.T), bias, found)
-    return found
+    logits = np.empty((len(wide), len(weights)))
+    mix_rows(wide, np.ascontiguousarray(weights.T), bias, logits)
+    return logits

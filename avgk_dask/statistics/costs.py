@@ -1,7 +1,7 @@
-"""Conformal thresholds and what their sets hold: the costs of labels by group, the cost at a rank of them, and coverage.
+"""Conformal thresholds and coverage: the costs of labels by group, the cost at a rank of each group, and set counts.
 
-Costs are counted singly as long as they are few. Beyond, they are counted in bins, and a second read counts those in the one
-bin of each group that holds its rank. What a class costs is in ``bands.conformal``.
+Few costs are counted one by one. Many are counted in bins, and a second read counts the costs inside the bin that holds the
+rank of each group. ``bands.conformal`` defines the cost of a class.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from ..engine.strata import add_up
 from ..exact.coverage import quantile_rank
 from ..records import OWN, Counts, State
 from .losses import ProbabilityTally
+from .rules import CostRule
 
-#: Scores that are worked on at once.
+#: Scores per tile.
 _TILE = 1 << 17
 #: Bytes of a bin of a histogram of costs.
 _BIN_BYTES = 24
@@ -30,10 +31,10 @@ _BIN_BYTES = 24
 
 @dataclass(frozen=True)
 class CostHistogram(State):
-    """How many labels of each group have a cost in each bin of ``2**shift``, the least shift with which the bins fit.
+    """Number of labels of each group with a cost in each bin of width ``2**shift``, the least shift for which bins fit.
 
-    More costs can only raise the shift, so that the histogram is the same for any order of merging. With shift 0 nothing is lost.
-    ``most_bins`` is at least twice the number of groups: costs of both signs never join.
+    More costs can only raise the shift, so the histogram does not depend on the order of merging. With shift 0 it is exact.
+    ``most_bins`` is at least twice the number of groups, so that costs of different sign are never in one bin.
     """
 
     most_bins: Annotated[int, OWN]
@@ -49,9 +50,9 @@ class CostHistogram(State):
         return cls._fitted(most_bins, 0, groups, costs, np.ones(costs.size, np.int64))
 
     def nothing(self) -> Self:
-        """Return the histogram of no cost."""
-        none = np.zeros(0, np.int64)
-        return type(self)(self.most_bins, 0, none, none, none)
+        """Return an empty histogram."""
+        empty = np.zeros(0, np.int64)
+        return type(self)(self.most_bins, 0, empty, empty, empty)
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
@@ -65,7 +66,7 @@ class CostHistogram(State):
 
     @classmethod
     def _fitted(cls, most_bins: int, shift: int, groups: Ints, bins: Ints, counts: Ints) -> Self:
-        """Return the histogram with equal bins joined, and then neighbours until they fit."""
+        """Return the histogram with equal bins joined, and then neighbours until the bins fit."""
         (groups, bins), counts = add_up((groups, bins), counts)
         more = 0
         if bins.size > most_bins:
@@ -78,44 +79,44 @@ class CostHistogram(State):
         return cls(most_bins, shift + more, groups, bins, counts)
 
     def totals(self, n_groups: int) -> Ints:
-        """Return how many labels each group has."""
-        found = np.zeros(n_groups, np.int64)
-        np.add.at(found, self.groups, self.counts)
-        return found
+        """Return the number of labels of each group."""
+        totals = np.zeros(n_groups, np.int64)
+        np.add.at(totals, self.groups, self.counts)
+        return totals
 
     def find(self, ranks: Ints) -> tuple[Ints, Ints]:
-        """Return of each group the bin of the cost of a rank, and its rank within the bin; 0 where the rank is not there.
+        """Return, for each group, the bin of the cost at a rank, and the rank within the bin; 0 for ranks out of range.
 
-        Ranks count from 1, the least cost first; 0 asks for nothing.
+        Ranks count from 1, the least cost first.
         """
         up_to = np.cumsum(self.counts)
         firsts = np.searchsorted(self.groups, np.arange(ranks.size))
         before = np.concatenate([[0], up_to])[firsts]
-        there = (ranks > 0) & (ranks <= self.totals(ranks.size))
-        index = np.searchsorted(up_to, before + ranks)[there]
-        bins, left = np.zeros(ranks.size, np.int64), np.zeros(ranks.size, np.int64)
-        bins[there] = self.bins[index]
-        left[there] = (before + ranks)[there] - (up_to[index] - self.counts[index])
+        exists = (ranks > 0) & (ranks <= self.totals(ranks.size))
+        index = np.searchsorted(up_to, before + ranks)[exists]
+        bins, left = np.zeros((2, ranks.size), np.int64)
+        bins[exists] = self.bins[index]
+        left[exists] = (before + ranks)[exists] - (up_to[index] - self.counts[index])
         return bins, left
 
 
 def _n_distinct(groups: Ints, bins: Ints) -> int:
-    """Return how many distinct pairs there are, in order."""
+    """Return the number of distinct pairs, which are sorted."""
     return 1 + int(np.count_nonzero((np.diff(groups) != 0) | (np.diff(bins) != 0)))
 
 
 @dataclass(frozen=True)
 class CostTally(ProbabilityTally):
-    """The costs of the labels of the bands read so far."""
+    """The costs of labels."""
 
     costs: CostHistogram
 
 
 @dataclass(frozen=True)
 class CostPlan:
-    """What is common to all bands: what labels cost, how they are grouped, and which costs are counted.
+    """The method, the grouping of labels, and which costs are counted.
 
-    ``by`` is ``""`` for one group, ``"class"`` for one per class, ``"group"`` if the labels' column holds it.
+    ``by`` is ``""`` for one group, ``"class"`` for one group per class, ``"group"`` if the label column contains groups.
     """
 
     dtype: Dtype
@@ -124,18 +125,18 @@ class CostPlan:
     by: str
     most_bins: int
     first_rows: tuple[int, ...]
-    #: Costs of a group are counted that are in its bin of ``2**shift``; all of them where there are no bins.
+    #: Only costs in this bin of width ``2**shift`` of their group are counted, or all costs if None.
     shift: int = 0
     bins: Ints | None = None
-    #: Of which groups they are.
+    #: Only groups for which this is positive are counted.
     is_open: Ints | None = None
 
-    def within(self, groups: Ints, costs: Ints) -> tuple[Ints, Ints]:
-        """Return those that are counted."""
+    def select(self, groups: Ints, costs: Ints) -> tuple[Ints, Ints]:
+        """Return the groups and costs that are counted."""
         if self.bins is None or self.is_open is None:
             return groups, costs
-        mine = (self.is_open[groups] > 0) & ((costs >> self.shift) == self.bins[groups])
-        return groups[mine], costs[mine]
+        selection = (self.is_open[groups] > 0) & ((costs >> self.shift) == self.bins[groups])
+        return groups[selection], costs[selection]
 
 
 def cost_pass(plan: CostPlan, n_samples: int) -> Pass:
@@ -148,20 +149,20 @@ def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan
     """Return the costs of one band's labels."""
     hard, groups = SampleGroups(plan.n_classes, plan.by == "group").split(labels)
     checks = RowChecks.of(slabs, hard, band, plan.dtype, plan.n_classes)
-    mine = checks.labels.hard
-    assert mine is not None
-    rows = np.flatnonzero(mine >= 0)
-    costs = np.zeros(len(mine), np.int64)
+    classes = checks.labels.hard
+    assert classes is not None
+    rows = np.flatnonzero(classes >= 0)
+    costs = np.zeros(len(classes), np.int64)
     for first, scores in checked_tiles(checks, plan.method):
         part = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(scores))]
-        costs[part] = plan.method.label_costs(scores[part - first], mine[part], plan.first_rows[band] + part)
-    of = np.zeros(rows.size, np.int64) if plan.by == "" else (mine if groups is None else groups)[rows]
-    found = CostHistogram.of(*plan.within(of, costs[rows]), plan.most_bins)
-    return CostTally(**checks.fields(), costs=found)
+        costs[part] = plan.method.label_costs(scores[part - first], classes[part], plan.first_rows[band] + part)
+    row_groups = np.zeros(rows.size, np.int64) if plan.by == "" else (classes if groups is None else groups)[rows]
+    histogram = CostHistogram.of(*plan.select(row_groups, costs[rows]), plan.most_bins)
+    return CostTally(**checks.fields(), costs=histogram)
 
 
 def checked_tiles(checks: RowChecks, method: ConformalMethod) -> Iterator[tuple[int, Array]]:
-    """Yield (first row, scores) of stretches of a band's rows, after checking them; none once any are refused."""
+    """Yield (first row, scores) of parts of a band's rows after checking them, until a check fails."""
     step = max(1, _TILE // checks.rows.shape[1])
     for first in range(0, len(checks.rows), step):
         scores = checks.rows[first : first + step]
@@ -174,13 +175,13 @@ def checked_tiles(checks: RowChecks, method: ConformalMethod) -> Iterator[tuple[
 
 @dataclass(frozen=True)
 class QuantileSearch:
-    """What is known after some reads: the labels of each group, and the bin in which the cost of its rank lies."""
+    """The search for the cost at a rank of each group: the labels of each group, and the bin that holds the cost."""
 
     plan: CostPlan
     n_samples: int
     n_groups: int
     alpha: Fraction
-    #: For each group its labels, the rank of its threshold, and the rank within the bin; 0 if it is beyond all labels.
+    #: For each group: its labels, the rank of its threshold, and the rank within the bin (0 if larger than all labels).
     counts: Ints | None = None
     ranks: Ints | None = None
     left: Ints | None = None
@@ -190,7 +191,7 @@ class QuantileSearch:
     first: CostTally | None = None
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; none once bins are single costs."""
+        """Return the next pass, or None once bins are single costs."""
         if self.shift == 0 or (self.left is not None and not self.left.any()):
             return None
         if self.bins is None or self.left is None:
@@ -199,18 +200,17 @@ class QuantileSearch:
         return cost_pass(plan, self.n_samples)
 
     def advance(self, state: CostTally) -> QuantileSearch:
-        """Take what a pass has found."""
-        found = state.costs
+        """Return the search after the state of its last pass."""
         if self.left is None:
-            counts = found.totals(self.n_groups)
+            counts = state.costs.totals(self.n_groups)
             ranks = np.array([quantile_rank(n, self.alpha) for n in counts.tolist()], np.int64)
-            known = replace(self, counts=counts, ranks=ranks, left=np.where(ranks <= counts, ranks, 0), first=state)
-            return known.advance(state)
-        bins, left = found.find(self.left)
-        return replace(self, bins=bins, left=left, shift=found.shift)
+            left = np.where(ranks <= counts, ranks, 0)
+            return replace(self, counts=counts, ranks=ranks, left=left, first=state).advance(state)
+        bins, left = state.costs.find(self.left)
+        return replace(self, bins=bins, left=left, shift=state.costs.shift)
 
     def levels(self) -> Ints:
-        """Return for each group the cost at its rank; that of everything if it has too few labels, or it is NaN."""
+        """Return the cost at the rank of each group; infinite if the group has too few labels or the cost is NaN."""
         assert self.bins is not None
         assert self.left is not None
         most = self.plan.method.everything
@@ -219,7 +219,7 @@ class QuantileSearch:
 
 @dataclass(frozen=True)
 class CoverageCounts(State):
-    """Of each group of samples: how many there are, how many of them have a label and hold it, and their sizes added up."""
+    """For each group: its samples, those with labels, those whose sets contain the label, and the sum of set sizes."""
 
     n_samples: Counts
     n_labelled: Counts
@@ -228,49 +228,31 @@ class CoverageCounts(State):
 
     @classmethod
     def of(cls, groups: Array, sizes: Ints, labelled: Bools, hits: Bools, n_groups: int) -> Self:
-        """Count samples, given the group, the size of the set, and whether there is a label and whether it is inside."""
+        """Count samples, given the group and set size of each, whether it has a label, and whether its set contains it."""
         totals = np.zeros(n_groups, np.int64)
         np.add.at(totals, groups, sizes)
         n_all, n_labelled, n_hits = (
-            np.bincount(which, minlength=n_groups) for which in (groups, groups[labelled], groups[hits])
+            np.bincount(each, minlength=n_groups) for each in (groups, groups[labelled], groups[hits])
         )
         return cls(n_all, n_labelled, n_hits, totals)
 
 
 @dataclass(frozen=True)
 class CoverageTally(ProbabilityTally):
-    """The sets of the bands read so far."""
+    """Counts of sets by their size, by the class of their label, and by group."""
 
     by_size: CoverageCounts
-    #: Of labelled samples, by their class.
     by_class: CoverageCounts
     by_group: CoverageCounts
 
 
-class SizedRule(Protocol):
-    """A rule that counts sets, and finds labels in them, without making them."""
-
-    @property
-    def method(self) -> ConformalMethod:
-        """What classes cost."""
-
-    def for_rows(self, groups: Ints | None) -> Self:
-        """Return the rule for rows of these groups."""
-
-    def sizes(self, scores: Array, samples: Ints) -> Ints:
-        """Return the size of each row's set, given the numbers of the rows' samples."""
-
-    def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
-        """Return whether each row's set holds its label; never where that is negative."""
-
-
 @dataclass(frozen=True)
 class CoveragePlan:
-    """The rule, how the labels' column holds groups, their number, and where the bands begin."""
+    """The rule, the grouping of samples, and the first rows of the bands."""
 
     dtype: Dtype
     n_classes: int
-    rule: SizedRule
+    rule: CostRule
     groups: SampleGroups
     n_groups: int
     first_rows: tuple[int, ...]
@@ -284,8 +266,8 @@ def coverage_pass(plan: CoveragePlan) -> Pass:
 
 def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan: CoveragePlan) -> CoverageTally:
     """Return the counts of one band."""
-    given, groups = plan.groups.split(labels)
-    checks = RowChecks.of(slabs, given, band, plan.dtype, plan.n_classes)
+    classes, groups = plan.groups.split(labels)
+    checks = RowChecks.of(slabs, classes, band, plan.dtype, plan.n_classes)
     n_rows, hard = len(checks.rows), checks.labels.hard
     hard = np.full(n_rows, -1, np.int64) if hard is None else hard
     sizes, hits = np.zeros(n_rows, np.int64), np.zeros(n_rows, bool)
@@ -294,11 +276,11 @@ def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan
         rule = plan.rule.for_rows(None if groups is None else groups[rows])
         samples = plan.first_rows[band] + np.arange(rows.start, rows.stop)
         sizes[rows], hits[rows] = rule.sizes(scores, samples), rule.holds(scores, hard[rows], samples)
-    mine = hard >= 0
-    names = np.zeros(n_rows, np.int64) if groups is None else groups
+    labelled = hard >= 0
+    groups = np.zeros(n_rows, np.int64) if groups is None else groups
     return CoverageTally(
         **checks.fields(),
-        by_size=CoverageCounts.of(sizes, sizes, mine, hits, plan.n_classes + 1),
-        by_class=CoverageCounts.of(hard[mine], sizes[mine], mine[mine], hits[mine], plan.n_classes),
-        by_group=CoverageCounts.of(names, sizes, mine, hits, plan.n_groups),
+        by_size=CoverageCounts.of(sizes, sizes, labelled, hits, plan.n_classes + 1),
+        by_class=CoverageCounts.of(hard[labelled], sizes[labelled], labelled[labelled], hits[labelled], plan.n_classes),
+        by_group=CoverageCounts.of(groups, sizes, labelled, hits, plan.n_groups),
     )

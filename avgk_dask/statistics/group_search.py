@@ -1,15 +1,11 @@
-"""The thresholds of groups, each found on its own samples: all groups share the reads.
+"""The thresholds of groups, each found on the group's own samples. All groups share the reads.
 
-The first scan lists all scores from a floor up that is probably below every threshold. While those fit, they are held,
-and determine everything. Otherwise they are counted by group in cells, and the next scan looks only into the cell of
-each threshold. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and
-what came before it.
-
-All groups share the reads. No pilot sees every class of a store that is sorted by class, so there is one floor for all
-groups, with two to four times as many scores above it as the largest budget has. While those fit, they are sorted by
-group and settle everything. Otherwise scores and labels are counted by group in cells of 2**b keys, a million in all,
-with the lowest and highest key in each. The next scan retains the keys of the cells that thresholds lie in, whose
-number is known in advance.
+A pilot may miss classes in a store that is sorted by class, so there is one floor for all groups, with two to four times as
+many scores above it as the largest budget has. If those fit in memory, the first scan retains them, sorted by group, which
+settles every threshold. Otherwise it counts scores and labels by group in cells of 2**b keys, a million in all, with the
+lowest and highest key in each. The next scan retains the keys in the cells that contain thresholds, whose number is then
+known. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and the counts of
+the scores before it.
 """
 
 from __future__ import annotations
@@ -34,15 +30,15 @@ from ..kernels.keys import NAN_KEY, key_range
 from ..threads import in_threads
 from .group_scan import CellCounts, GroupBrackets, GroupPlan, GroupTally, group_pass
 
-#: Times as many scores as the largest budget has are listed, four times that at most: thresholds of groups differ.
+#: The first scan lists two to four times this multiple of the largest budget, since thresholds of groups differ.
 GENEROUS = 2
 #: More scans than any search needs: brackets shrink at least by half with each.
 _MOST_SCANS = 200
-#: Keys that a band may hold of all that are listed of it: those inside the brackets are fewer.
+#: No limit to the keys that a scan lists in a band: those inside the brackets are fewer.
 _ALL = 1 << 62
-#: Keys that are sorted at once.
+#: Keys sorted at once.
 _AT_ONCE = 1 << 20
-_CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
+_CHANGED = "scores changed between two reads. Store them before they are evaluated."
 
 
 @dataclass(frozen=True)
@@ -54,215 +50,216 @@ class Targets:
 
     groups: Ints
     budgets: Ints
-    #: The rank of the threshold among the scores of the bracket and below, and how many of those are still to be in the
-    #: sets.
+    #: Rank of the threshold among the scores at or below the bracket's top, and how many of those belong to the sets.
     ranks: Ints
     left: Ints
-    #: The labels in the sets so far; all of them once the target is settled. And the threshold: NaN's key until it is
-    #: known.
+    #: Labels in the sets so far; final once the target is settled.
     hits: Ints
+    #: Key of the threshold if it is known; the key of NaN otherwise.
     keys: Ints
     known: Bools
     open: Bools
-    #: The bracket, and how many scores it holds: at most that many where NaN may be among them.
+    #: The bracket, and the number of scores inside, which is an upper bound if some may be NaN.
     lows: Ints
     highs: Ints
     firsts: Ints
     lasts: Ints
     sizes: Ints
 
-    def changed(self, which: Ints, **columns: Ints | Bools | int) -> Targets:
-        """Return the targets with some columns of some rows replaced."""
-        found = {}
+    def update(self, numbers: Ints, **columns: Ints | Bools | int) -> Targets:
+        """Return the targets with some columns of some targets replaced."""
+        changed = {}
         for name, values in columns.items():
-            found[name] = getattr(self, name).copy()
-            found[name][which] = values
-        return replace(self, **found)
+            changed[name] = getattr(self, name).copy()
+            changed[name][numbers] = values
+        return replace(self, **changed)
 
-    def select(self, which: Ints | Bools) -> Targets:
-        """Return some of them."""
-        return Targets(*(getattr(self, field.name)[which] for field in fields(self)))
+    def select(self, numbers: Ints | Bools) -> Targets:
+        """Return some of the targets."""
+        return Targets(*(getattr(self, field.name)[numbers] for field in fields(self)))
 
-    def below(self, which: Ints, n_inside: Ints, n_hits: Ints, lowest: int) -> Targets:
-        """Return the targets, some of which had too few scores in their bracket: theirs is all that lies below it."""
-        mine = self.select(which)
-        more, taken = mine.lows > lowest, np.minimum(n_inside, mine.left)
-        return self.changed(
-            which,
-            ranks=mine.ranks - n_inside,
-            left=mine.left - taken,
-            hits=mine.hits + n_hits,
+    def move_below(self, numbers: Ints, n_inside: Ints, n_hits: Ints, lowest: int) -> Targets:
+        """Return the targets after some brackets, which held too few scores, are replaced by all keys below them."""
+        chosen = self.select(numbers)
+        more, taken = chosen.lows > lowest, np.minimum(n_inside, chosen.left)
+        return self.update(
+            numbers,
+            ranks=chosen.ranks - n_inside,
+            left=chosen.left - taken,
+            hits=chosen.hits + n_hits,
             open=more,
-            lows=np.where(more, lowest, mine.lows),
-            highs=np.where(more, mine.lows - 1, mine.highs),
-            sizes=mine.sizes - n_inside,
+            lows=np.where(more, lowest, chosen.lows),
+            highs=np.where(more, chosen.lows - 1, chosen.highs),
+            sizes=chosen.sizes - n_inside,
         )
 
-    def at_ties(self, which: Ints, keys: Ints, left: Ints, hits: Ints, n_ties: Ints, n_tied_labels: Ints) -> Targets:
-        """Return the targets, some of which have these thresholds, with ``left`` of the ties to be taken.
+    def settle_ties(
+        self, numbers: Ints, keys: Ints, left: Ints, hits: Ints, n_ties: Ints, n_tied_labels: Ints
+    ) -> Targets:
+        """Return the targets after the thresholds of some are known, with ``left`` of the ties in the sets.
 
-        Where only the first ties are to be taken, and some ties are labels, their samples are looked at next.
+        If only some ties are kept, and some ties are labels, the target stays open: its samples are searched next.
         """
         n_kept = np.minimum(left, n_ties)
         hits = hits + np.where(n_kept == n_ties, n_tied_labels, 0)
         still = (n_kept > 0) & (n_kept < n_ties) & (n_tied_labels > 0)
-        return self.changed(
-            which, left=n_kept, hits=hits, keys=keys, known=True, open=still, lows=keys, highs=keys, sizes=n_ties
+        return self.update(
+            numbers, left=n_kept, hits=hits, keys=keys, known=True, open=still, lows=keys, highs=keys, sizes=n_ties
         )
 
 
 @dataclass(frozen=True)
-class Bracketed:
-    """The brackets of open targets, the numbers of those targets, and which of the brackets each has."""
+class OpenBrackets:
+    """The brackets of open targets."""
 
     brackets: GroupBrackets
+    #: Numbers of the open targets, and the bracket of each.
     targets: Ints
-    which: Ints
-    #: How many scores each bracket may hold, and whether a scan holds their keys or counts them in cells.
+    indices: Ints
+    #: Number of scores of each bracket (an upper bound), and whether a scan retains their keys or counts them in cells.
     sizes: Ints
     held: bool
 
     @classmethod
-    def of(cls, targets: Targets, n_groups: int, usual: tuple[int, int], most_held: int) -> Bracketed:
+    def of(cls, targets: Targets, n_groups: int, usual: tuple[int, int], most_held: int) -> OpenBrackets:
         """Return the brackets of all open targets."""
-        mine = np.flatnonzero(targets.open)
-        of = targets.select(mine)
-        (groups, lows, firsts, highs, lasts), which = distinct((of.groups, of.lows, of.firsts, of.highs, of.lasts))
+        numbers = np.flatnonzero(targets.open)
+        chosen = targets.select(numbers)
+        columns = chosen.groups, chosen.lows, chosen.firsts, chosen.highs, chosen.lasts
+        (groups, lows, firsts, highs, lasts), indices = distinct(columns)
         sizes = np.zeros(groups.size, np.int64)
-        sizes[which] = of.sizes
+        sizes[indices] = chosen.sizes
         starts = np.searchsorted(groups, np.arange(n_groups + 1))
         brackets = GroupBrackets.in_cells(starts, lows, highs, firsts, lasts, usual)
-        return cls(brackets, mine, which, sizes, bool(sizes.sum() <= most_held))
+        return cls(brackets, numbers, indices, sizes, bool(sizes.sum() <= most_held))
 
-    def refuse_others(self, found: Ints, ends: tuple[int, int]) -> None:
-        """Refuse brackets that do not hold as many scores as they did before.
+    def check_sizes(self, sizes: Ints, ends: tuple[int, int]) -> None:
+        """Raise ScoresError if brackets hold other numbers of scores than before.
 
-        Brackets that reach up or down to the end of all keys may hold fewer: the first ones, and where there are NaN.
+        Brackets that reach the lowest or highest key may hold fewer: their former sizes may include NaN.
         """
-        fewer = (found < self.sizes) & (self.brackets.lows > ends[0]) & (self.brackets.highs < ends[1])
-        if (fewer | (found > self.sizes)).any():
+        fewer = (sizes < self.sizes) & (self.brackets.lows > ends[0]) & (self.brackets.highs < ends[1])
+        if (fewer | (sizes > self.sizes)).any():
             raise ScoresError(_CHANGED)
 
 
-def narrow_brackets(targets: Targets, wanted: Bracketed, counts: CellCounts, ends: tuple[int, int]) -> Targets:
-    """Return the targets with the narrower brackets, or the outcomes, that follow from the counts of cells.
-
-    ``ends`` are the lowest and the highest key.
-    """
-    b, which, mine = wanted.brackets, wanted.targets, targets.select(wanted.targets)
-    scores, labels = (np.concatenate([[0], np.cumsum(of)]) for of in (counts.scores, counts.labels))
-    starts = np.searchsorted(counts.cells, b.cells)  # the first cell of each bracket among those that hold any scores
+def narrow_brackets(targets: Targets, previous: OpenBrackets, counts: CellCounts, ends: tuple[int, int]) -> Targets:
+    """Narrow brackets, or settle their targets, by the counts of cells. ``ends`` are the lowest and the highest key."""
+    b, numbers, chosen = previous.brackets, previous.targets, targets.select(previous.targets)
+    scores, labels = (np.concatenate([[0], np.cumsum(column)]) for column in (counts.scores, counts.labels))
+    starts = np.searchsorted(counts.cells, b.cells)  # the first nonempty cell of each bracket
     sizes = np.diff(scores[starts])
-    wanted.refuse_others(sizes, ends)
-    n_inside, n_hits = sizes[wanted.which], np.diff(labels[starts])[wanted.which]
-    short = ~mine.known & (n_inside < mine.ranks)
-    found = targets.below(which[short], n_inside[short], n_hits[short], ends[0])
-    single = ~mine.known & ~short & (mine.lows == mine.highs)
-    found = found.at_ties(which[single], *(of[single] for of in (mine.lows, mine.left, mine.hits, n_inside, n_hits)))
-    # Of the others, the cell that holds the wanted score: its ends, keys or samples, and what comes before it.
+    previous.check_sizes(sizes, ends)
+    n_inside, n_hits = sizes[previous.indices], np.diff(labels[starts])[previous.indices]
+    short = ~chosen.known & (n_inside < chosen.ranks)
+    targets = targets.move_below(numbers[short], n_inside[short], n_hits[short], ends[0])
+    single = ~chosen.known & ~short & (chosen.lows == chosen.highs)
+    ties = chosen.lows, chosen.left, chosen.hits, n_inside, n_hits
+    targets = targets.settle_ties(numbers[single], *(column[single] for column in ties))
+    # For the others, the cell that holds the score at the rank: its ends, keys or samples, and the scores before it.
     wide = ~short & ~single
-    which, at, mine = which[wide], wanted.which[wide], mine.select(wide)
-    cell = np.searchsorted(scores, scores[starts[at]] + np.where(mine.known, mine.left, mine.ranks)) - 1
+    numbers, at, chosen = numbers[wide], previous.indices[wide], chosen.select(wide)
+    cell = np.searchsorted(scores, scores[starts[at]] + np.where(chosen.known, chosen.left, chosen.ranks)) - 1
     before, n, n_tied = scores[cell] - scores[starts[at]], counts.scores[cell], counts.labels[cell]
-    hits, by_sample = mine.hits + labels[cell] - labels[starts[at]], b.are_samples[at]
-    # The ends of cells of samples follow from their number; of cells of keys those that occur are known.
+    hits, by_sample = chosen.hits + labels[cell] - labels[starts[at]], b.are_samples[at]
+    # The ends of cells of samples follow from their number; those of cells of keys were counted.
     samples = b.bases[at] + ((counts.cells[cell] - b.cells[at]) << b.shifts[at])
     last = np.minimum(samples + (np.int64(1) << b.shifts[at]) - 1, b.last_samples[at])
     low, high = np.where(by_sample, samples, counts.lows[cell]), np.where(by_sample, last, counts.highs[cell])
     tied = by_sample | (low == high)
-    left = mine.left - np.minimum(before, mine.left)
-    columns = {"ranks": mine.ranks - before, "left": left, "hits": hits, "lows": low, "highs": high, "sizes": n}
-    found = found.changed(which[~tied], **{name: column[~tied] for name, column in columns.items()})
-    ties = np.where(by_sample, mine.keys, low), mine.left - before, hits, n, n_tied
-    found = found.at_ties(which[tied], *(column[tied] for column in ties))
-    # A label is the last of its cell of a single sample: it is in only if the whole cell is.
-    at_samples = which[by_sample]
-    still = found.open[at_samples] & ~b.are_rows[at][by_sample]
-    return found.changed(at_samples, firsts=low[by_sample], lasts=high[by_sample], open=still)
+    left = chosen.left - np.minimum(before, chosen.left)
+    columns = {"ranks": chosen.ranks - before, "left": left, "hits": hits, "lows": low, "highs": high, "sizes": n}
+    targets = targets.update(numbers[~tied], **{name: column[~tied] for name, column in columns.items()})
+    ties = np.where(by_sample, chosen.keys, low), chosen.left - before, hits, n, n_tied
+    targets = targets.settle_ties(numbers[tied], *(column[tied] for column in ties))
+    # The label is the last score of its cell in a single sample: it is in the sets only if the whole cell is.
+    at_samples = numbers[by_sample]
+    still = targets.open[at_samples] & ~b.are_rows[at][by_sample]
+    return targets.update(at_samples, firsts=low[by_sample], lasts=high[by_sample], open=still)
 
 
-def settle_keys(targets: Targets, wanted: Bracketed, rows: Sequence[HeldRows], ends: tuple[int, int]) -> Targets:
-    """Return the targets with the outcomes that follow from all keys inside their brackets."""
-    held = _BracketKeys.gather(rows, wanted.sizes.size)
+def settle_keys(targets: Targets, previous: OpenBrackets, rows: Sequence[HeldRows], ends: tuple[int, int]) -> Targets:
+    """Settle targets by all keys inside their brackets."""
+    held = _BracketKeys.gather(rows, previous.sizes.size)
     sizes, n_labels = np.diff(held.starts), np.diff(held.label_starts)
-    wanted.refuse_others(sizes, ends)
-    which, brackets, mine = wanted.targets, wanted.which, targets.select(wanted.targets)
-    short = ~mine.known & (sizes[brackets] < mine.ranks)
+    previous.check_sizes(sizes, ends)
+    numbers, brackets, chosen = previous.targets, previous.indices, targets.select(previous.targets)
+    short = ~chosen.known & (sizes[brackets] < chosen.ranks)
     few = brackets[short]
-    found = targets.below(which[short], sizes[few], n_labels[few], ends[0])
-    which, brackets, mine = which[~short], brackets[~short], mine.select(~short)
-    keys, n_above, n_ties = held.thresholds(brackets, np.where(mine.known, 1, mine.ranks))
-    labels = held.keys[held.places].astype(np.int64)
+    targets = targets.move_below(numbers[short], sizes[few], n_labels[few], ends[0])
+    numbers, brackets, chosen = numbers[~short], brackets[~short], chosen.select(~short)
+    keys, n_above, n_ties = held.thresholds(brackets, np.where(chosen.known, 1, chosen.ranks))
+    labels = held.keys[held.labels].astype(np.int64)
     ordered = labels[np.lexsort((labels, np.repeat(np.arange(n_labels.size), n_labels)))]
     first, last = held.label_starts[brackets], held.label_starts[brackets + 1]
     low, high = (bisect(ordered, first, last, keys, right) for right in (False, True))
-    left = mine.left - np.minimum(n_above, mine.left)
-    found = found.at_ties(which, keys, left, mine.hits + last - high, n_ties, high - low)
-    cut = found.open[which]
-    of_cuts = brackets[cut], keys[cut], found.left[which[cut]]
-    hits = [held.labels_among_ties(*each) for each in zip(*(of.tolist() for of in of_cuts), strict=True)]
-    at = which[cut]
-    return found.changed(at, hits=found.hits[at] + np.array(hits, np.int64), open=False)
+    left = chosen.left - np.minimum(n_above, chosen.left)
+    targets = targets.settle_ties(numbers, keys, left, chosen.hits + last - high, n_ties, high - low)
+    cut = targets.open[numbers]
+    cut_columns = brackets[cut], keys[cut], targets.left[numbers[cut]]
+    hits = [held.labels_among_ties(*each) for each in zip(*(of.tolist() for of in cut_columns), strict=True)]
+    at = numbers[cut]
+    return targets.update(at, hits=targets.hits[at] + np.array(hits, np.int64), open=False)
 
 
 @dataclass(frozen=True)
 class _BracketKeys:
-    """All keys by bracket, each bracket's in row-major order; and where the labels are among them, ascending."""
+    """All keys by bracket, in row-major order within each; and the indices of the labels among them, ascending."""
 
     keys: Array
     starts: Ints
-    places: Ints
+    labels: Ints
     label_starts: Ints
 
     @classmethod
     def gather(cls, rows: Sequence[HeldRows], n: int) -> _BracketKeys:
-        """Put the keys of rows, whose strata are brackets, together by bracket."""
+        """Gather by bracket the keys of rows whose strata are brackets."""
         sizes = np.zeros(n, np.int64)
         for part in rows:
             sizes += np.bincount(part.strata, part.lengths, n).astype(np.int64)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         keys = np.empty(starts[-1], rows[0].keys.dtype if rows else np.int64)
-        nexts, places = starts[:-1].copy(), [np.zeros(0, np.int64)]
+        nexts, labels = starts[:-1].copy(), [np.zeros(0, np.int64)]
         for part in rows:
-            at = np.empty(part.lengths.size, np.int64)
-            scatter_rows(part.keys, part.lengths, part.label_indices, part.strata, nexts, keys, at)
-            places.append(at[at >= 0])
-        ordered = np.sort(np.concatenate(places))
+            indices = np.empty(part.lengths.size, np.int64)
+            scatter_rows(part.keys, part.lengths, part.label_indices, part.strata, nexts, keys, indices)
+            labels.append(indices[indices >= 0])
+        ordered = np.sort(np.concatenate(labels))
         return cls(keys, starts, ordered, np.searchsorted(ordered, starts))
 
     def thresholds(self, brackets: Ints, ranks: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the keys of some ranks in brackets, and how many keys are above and at each."""
+        """Return the keys at some ranks in brackets, and the numbers of keys above and at each."""
         keys, above, ties = np.zeros((3, ranks.size), np.int64)
         by_bracket = np.argsort(brackets, kind="stable")
         edges = np.searchsorted(brackets[by_bracket], np.arange(self.starts.size))
 
-        def look(stretch: tuple[int, int]) -> None:
-            first, last = stretch
-            mine, begin = by_bracket[edges[first] : edges[last]], self.starts[first]
-            if not mine.size:
+        def sort_brackets(ends: tuple[int, int]) -> None:
+            first, last = ends
+            numbers, start = by_bracket[edges[first] : edges[last]], self.starts[first]
+            if not numbers.size:
                 return
-            ordered = self.keys[begin : self.starts[last]].copy()
-            for a, b in pairwise((self.starts[first : last + 1] - begin).tolist()):
+            ordered = self.keys[start : self.starts[last]].copy()
+            for a, b in pairwise((self.starts[first : last + 1] - start).tolist()):
                 ordered[a:b].sort()
-            low, high = (self.starts[brackets[mine] + n] - begin for n in (0, 1))
-            keys[mine] = ordered[high - ranks[mine]]
-            left, right = (bisect(ordered, low, high, keys[mine], side) for side in (False, True))
-            above[mine], ties[mine] = high - right, right - left
+            low, high = (self.starts[brackets[numbers] + n] - start for n in (0, 1))
+            keys[numbers] = ordered[high - ranks[numbers]]
+            left, right = (bisect(ordered, low, high, keys[numbers], side) for side in (False, True))
+            above[numbers], ties[numbers] = high - right, right - left
 
         cuts = np.flatnonzero(np.diff(self.starts[:-1] // _AT_ONCE)) + 1
-        in_threads(look, list(pairwise([0, *cuts.tolist(), self.starts.size - 1])))
+        in_threads(sort_brackets, list(pairwise([0, *cuts.tolist(), self.starts.size - 1])))
         return keys, above, ties
 
     def labels_among_ties(self, bracket: int, key: int, n_kept: int) -> int:
-        """Return how many labels are among the first ties at a key in a bracket."""
+        """Return the number of labels among the first ``n_kept`` ties at a key in a bracket."""
         first, last = self.starts[bracket], self.starts[bracket + 1]
         end = first + np.flatnonzero(self.keys[first:last] == key)[n_kept - 1]
-        places = self.places[self.label_starts[bracket] : self.label_starts[bracket + 1]]
-        return int(np.count_nonzero(self.keys[places[places <= end]] == key))
+        labels = self.labels[self.label_starts[bracket] : self.label_starts[bracket + 1]]
+        return int(np.count_nonzero(self.keys[labels[labels <= end]] == key))
 
 
 def bisect(values: Array, first: Ints, last: Ints, keys: Ints, right: bool) -> Ints:
-    """Return where keys belong among stretches of ascending values, as ``numpy.searchsorted`` does for one.
+    """Search each key in a slice of ``values``, which ascends there, as ``numpy.searchsorted`` does in a whole array.
 
     Examples
     --------
@@ -281,22 +278,22 @@ def bisect(values: Array, first: Ints, last: Ints, keys: Ints, right: bool) -> I
 
 @dataclass(frozen=True)
 class GroupSearch:
-    """What is known between two passes: pilot, scan, scans inside the cells where thresholds lie."""
+    """The search for the thresholds of groups: a pilot, a scan, and scans inside the cells that contain thresholds."""
 
     shape: ScanShape
     budgets: tuple[Fraction, ...]
     first_rows: tuple[int, ...]
-    #: How many groups there are, and those whose thresholds are sought.
+    #: Number of groups, and the groups whose thresholds are searched.
     n_groups: int
     groups: range
     pilot: Pass | None
-    #: The lowest key that the first scan lists, and the keys between which scores lie as far as known.
+    #: The lowest key that the first scan lists, and the lowest and highest key of the pilot.
     floor: int
     usual: tuple[int, int]
-    #: Whether the first scan holds keys; else, and where those are too many, it counts cells.
+    #: Whether the first scan retains keys, unless there are too many, or counts them in cells.
     holds: bool = True
     targets: Targets | None = None
-    #: The ranks of the labels of each group, and the samples without a label.
+    #: The ranks of the labels of each group, with the samples without a label.
     ranks: StrataRanks | None = None
     n_scans: int = 0
 
@@ -310,20 +307,21 @@ class GroupSearch:
         groups: range,
         pilot: Pass | None = None,
     ) -> GroupSearch:
-        """Begin with the pilot, where there is one; else with a scan of everything."""
+        """Begin with the pilot, or with a scan of everything if ``pilot`` is None."""
         ends = key_range(shape.dtype)
         holds = shape.n_scores <= shape.max_held
         return cls(shape, tuple(budgets), tuple(first_rows), n_groups, groups, pilot, ends[0], ends, holds)
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass, or None once all thresholds are known, and the labels in the sets."""
+        """Return the next pass, or None once all thresholds, and the labels in their sets, are known."""
         if self.pilot is not None:
             return self.pilot
         if self.targets is None:
             brackets, max_held = self._first_brackets(), self.shape.max_held if self.holds else 0
         elif self.targets.open.any():
-            wanted = self._bracketed(self.targets)
-            brackets, max_held = wanted.brackets, max(int(wanted.sizes.sum()), 1) if wanted.held else 0
+            open_brackets = self._open_brackets(self.targets)
+            brackets = open_brackets.brackets
+            max_held = max(int(open_brackets.sizes.sum()), 1) if open_brackets.held else 0
         else:
             return None
         is_first = self.targets is None
@@ -332,21 +330,24 @@ class GroupSearch:
         return group_pass(GroupPlan(scan, brackets, self.first_rows, max_held, is_first))
 
     def advance(self, state: PilotSample | GroupTally) -> GroupSearch:
-        """Take the state of the last pass."""
+        """Return the search after the state of its last pass."""
         if isinstance(state, PilotSample):
             return self._after_pilot(state)
         if self.n_scans > _MOST_SCANS:
             raise ScoresError(_CHANGED)
-        targets, wanted = self._before(state.strata_ranks)
-        if not wanted.held:
-            targets = narrow_brackets(targets, wanted, state.cells, self._ends)
+        if self.targets is None:
+            targets, previous = self._first_targets(state.strata_ranks)
+        else:
+            targets, previous = self.targets, self._open_brackets(self.targets)
+        if not previous.held:
+            targets = narrow_brackets(targets, previous, state.cells, self._ends)
         elif not state.dropped.any():
-            targets = settle_keys(targets, wanted, state.rows, self._ends)
+            targets = settle_keys(targets, previous, state.rows, self._ends)
         ranks = state.strata_ranks if self.ranks is None else self.ranks
         return replace(self, targets=targets, ranks=ranks, n_scans=self.n_scans + 1)
 
     def _after_pilot(self, sample: PilotSample) -> GroupSearch:
-        """Choose the floor of the first scan, and what it holds."""
+        """Choose the floor of the first scan, and whether it retains keys."""
         lowest, top = self._ends
         if not sample.keys.size:
             return replace(self, pilot=None)
@@ -354,25 +355,23 @@ class GroupSearch:
         ((low, _),) = generous_brackets(sample, [share], self.shape.dtype)
         listed = int(sample.weights[sample.keys >= low].sum()) * self.shape.n_scores // sample.n_scores
         holds = (self.shape.n_scores if low == lowest else listed) <= self.shape.max_held
-        # A bracket has more than one key: those of one are brackets of samples.
+        # A bracket of keys has more than one key; a bracket with a single key is one of samples.
         floor, usual = min(low, top - 1), (sample.lowest, sample.highest)
         return replace(self, pilot=None, floor=floor, usual=usual, holds=holds)
 
-    def _before(self, ranks: StrataRanks) -> tuple[Targets, Bracketed]:
-        """Return the targets and the brackets of the last pass; the first ones follow from the ranks of its labels."""
-        if self.targets is not None:
-            return self.targets, self._bracketed(self.targets)
+    def _first_targets(self, ranks: StrataRanks) -> tuple[Targets, OpenBrackets]:
+        """Return the targets and brackets of the first scan, given the ranks of its labels."""
         n_samples = np.zeros(self.n_groups, np.int64)
         np.add.at(n_samples, ranks.strata, ranks.counts)
         sizes = n_samples[self.groups.start : self.groups.stop] * self.shape.n_classes
         groups, n = self.groups.start + np.flatnonzero(sizes), len(self.budgets)
         labels = [count_labels_of_each(budget, n_samples[groups]) for budget in self.budgets]
-        left, which = np.stack(labels, axis=1).reshape(-1), np.repeat(groups - self.groups.start, n)
+        left, indices = np.stack(labels, axis=1).reshape(-1), np.repeat(groups - self.groups.start, n)
         zero = np.zeros_like(left)
         targets = Targets(
             groups=np.repeat(groups, n),
             budgets=np.tile(np.arange(n), groups.size),
-            ranks=np.minimum(left + 1, sizes[which]),
+            ranks=np.minimum(left + 1, sizes[indices]),
             left=left,
             hits=zero,
             keys=zero + NAN_KEY,
@@ -382,21 +381,21 @@ class GroupSearch:
             highs=zero + self._ends[1],
             firsts=zero,
             lasts=zero + self.first_rows[-1] - 1,
-            sizes=sizes[which],
+            sizes=sizes[indices],
         )
-        return targets, Bracketed(self._first_brackets(), np.arange(which.size), which, sizes, self.holds)
+        return targets, OpenBrackets(self._first_brackets(), np.arange(indices.size), indices, sizes, self.holds)
 
     def _first_brackets(self) -> GroupBrackets:
-        """Return one bracket, the same, for each group."""
+        """Return the same bracket for each group."""
         zero = np.zeros(len(self.groups), np.int64)
         starts = np.clip(np.arange(self.n_groups + 1) - self.groups.start, 0, len(self.groups))
         lows, highs, lasts = zero + self.floor, zero + self._ends[1], zero + self.first_rows[-1] - 1
         return GroupBrackets.in_cells(starts, lows, highs, zero, lasts, self.usual)
 
-    def _bracketed(self, targets: Targets) -> Bracketed:
-        return Bracketed.of(targets, self.n_groups, self.usual, self.shape.max_apart)
+    def _open_brackets(self, targets: Targets) -> OpenBrackets:
+        return OpenBrackets.of(targets, self.n_groups, self.usual, self.shape.max_apart)
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The lowest and the highest key there can be."""
+        """The lowest and the highest possible key."""
         return key_range(self.shape.dtype)

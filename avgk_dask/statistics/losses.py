@@ -1,7 +1,7 @@
-"""What probabilities lose against the labels, and how well they are calibrated: exact sums over the samples.
+"""Losses of probabilities, and bins for their calibration errors, as exact sums over samples.
 
-The losses are the paper's strongly proper ones. For calibration errors scores are put in bins with the label weight on
-them.
+The losses are the strongly proper ones of the paper. Calibration errors need the number of scores, their sum, and the label
+weight of each bin.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..bands.rows import RowChecks
 from ..exact.sums import ExactSums
 from ..records import LEAST, Count, Counts, State
 
-#: Values from 2**32 up are summed in this unit, in which they are below 2**32.
+#: Values from 2**32 up are summed in this unit, which makes them less than 2**32.
 _FROM, _UNIT = 2.0**32, 2.0**992
 
 
 @dataclass(frozen=True)
 class LossSums(State):
-    """Several exact sums of values of any size; infinite values are counted."""
+    """Several exact sums of values of any magnitude; infinite values are counted."""
 
     n_infinite: Counts
     small: ExactSums
@@ -39,13 +39,13 @@ class LossSums(State):
         small, large = ExactSums.zeros(len(values)), ExactSums.zeros(len(values))
         for n, row in enumerate(values):
             size = np.abs(row)
-            few, rest = row[(size >= _FROM) & np.isfinite(row)] / _UNIT, row[size < _FROM]
-            large.add(few, np.full(few.size, n))
-            small.add(rest, np.full(rest.size, n))
+            large_values, small_values = row[(size >= _FROM) & np.isfinite(row)] / _UNIT, row[size < _FROM]
+            large.add(large_values, np.full(large_values.size, n))
+            small.add(small_values, np.full(small_values.size, n))
         return cls(np.isinf(values).sum(1), small.settled(), large.settled())
 
     def mean(self, i: int, n: int) -> float:
-        """Return the mean of one sum over n samples: rounded once, NaN if n is 0."""
+        """Return one sum divided by n and rounded once, or NaN if n is 0."""
         if n == 0:
             return math.nan
         if self.n_infinite[i]:
@@ -55,7 +55,7 @@ class LossSums(State):
 
 @dataclass(frozen=True)
 class ProbabilityTally(CheckedTally):
-    """What every pass over probabilities counts: also the samples whose scores are not, and the first of them."""
+    """A tally that also counts samples whose scores are not probabilities, with the first of them."""
 
     n_refused: Count
     first_refused: Annotated[Place, LEAST]
@@ -63,21 +63,21 @@ class ProbabilityTally(CheckedTally):
 
 @dataclass(frozen=True)
 class LossTally(ProbabilityTally):
-    """The sums of several losses over the labelled samples."""
+    """Sums of several losses over the labelled samples."""
 
     losses: LossSums
 
 
 @dataclass(frozen=True)
 class BinTally(ProbabilityTally):
-    """How many scores of labelled samples are in each bin, the label weight on them, and their sums."""
+    """For each bin, the number of scores of labelled samples, their sum, and the label weight."""
 
     counts: Counts
     weights: ExactSums
     sums: ExactSums
 
 
-#: What a class costs where it is the label, and where it is not, by loss: a loss is the sum over all classes.
+#: For each loss, the terms of a class that is the label and of one that is not. A loss is the sum over all classes.
 PAIRS: dict[str, Callable[[Probabilities], tuple[Floats, Floats]]] = {
     "nll": lambda c: (c.costs, np.zeros_like(c.costs)),
     "brier": lambda c: (c.q * c.q * 0.5, c.p * c.p * 0.5),
@@ -85,24 +85,24 @@ PAIRS: dict[str, Callable[[Probabilities], tuple[Floats, Floats]]] = {
     "squared": lambda c: (c.q * c.q, c.p * c.p),
     "exponential": lambda c: _exponential(c),
 }
-#: Below this, the quotient of a probability and its complement comes from their logarithms.
+#: Below this, the ratio of a probability and its complement is computed from their logarithms.
 _TINY = 1e-290
 
 
-def _exponential(chances: Probabilities) -> tuple[Floats, Floats]:
-    """Return sqrt(q / p) and sqrt(p / q), also where p or q is too small for a float."""
-    p, q = chances.p, chances.q
+def _exponential(probabilities: Probabilities) -> tuple[Floats, Floats]:
+    """Return sqrt(q / p) and sqrt(p / q), even if p or q is too small for a float."""
+    p, q = probabilities.p, probabilities.q
     on, off = np.sqrt(q / p), np.sqrt(p / q)
     tiny = np.nonzero((p < _TINY) | (q < _TINY))
     if tiny[0].size:
-        half = (chances.costs[tiny] - chances.other_costs[tiny]) * 0.5
+        half = (probabilities.costs[tiny] - probabilities.other_costs[tiny]) * 0.5
         on[tiny], off[tiny] = exponential(half), exponential(-half)
     return on, off
 
 
 @dataclass(frozen=True)
 class LossPlan:
-    """Which losses to sum, and what makes probabilities of the scores: nothing, ``"softmax"`` or ``"sigmoid"``."""
+    """The losses to sum; ``link`` is ``"softmax"`` or ``"sigmoid"`` if scores are logits, else empty."""
 
     dtype: Dtype
     n_classes: int
@@ -119,22 +119,22 @@ def loss_pass(plan: LossPlan) -> Pass:
 def tally_losses(slabs: Iterable[Array], labels: Array | None, band: int, plan: LossPlan) -> LossTally:
     """Return the losses of one band."""
     checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
-    found = [np.zeros((len(plan.losses), 0))]
-    for first, scores, mine in checks.strips():
-        chances = probabilities_of(scores, plan.link, plan.temperature)
-        checks.refuse(first + chances.bad_rows())
-        if mine is not None and not checks.n_refused and not checks.n_nan:
-            found.append(np.array([_row_losses(chances, mine, loss) for loss in plan.losses]))
-    return LossTally(**checks.fields(), losses=LossSums.of(np.concatenate(found, axis=1)))
+    losses = [np.zeros((len(plan.losses), 0))]
+    for first, scores, strip_labels in checks.strips():
+        probabilities = probabilities_of(scores, plan.link, plan.temperature)
+        checks.refuse(first + probabilities.bad_rows())
+        if strip_labels is not None and not checks.n_refused and not checks.n_nan:
+            losses.append(np.array([_row_losses(probabilities, strip_labels, loss) for loss in plan.losses]))
+    return LossTally(**checks.fields(), losses=LossSums.of(np.concatenate(losses, axis=1)))
 
 
-def _row_losses(chances: Probabilities, labels: Array, loss: str) -> Floats:
+def _row_losses(probabilities: Probabilities, labels: Array, loss: str) -> Floats:
     """Return the loss of each row; 0 without a label."""
     if loss == "nll" and labels.ndim == 1:
-        return chances.label_costs(labels)
+        return probabilities.label_costs(labels)
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
-        on, off = PAIRS[loss](chances)
-    if labels.ndim == 2:  # what each class costs on average; what never happens costs nothing
+        on, off = PAIRS[loss](probabilities)
+    if labels.ndim == 2:  # the expected loss; an infinite term of weight 0 is 0
         with np.errstate(invalid="ignore", under="ignore"):
             label, other = np.where(labels == 0, 0.0, labels * on), np.where(labels == 1, 0.0, (1.0 - labels) * off)
         return sums_of_rows(label + other)
@@ -146,7 +146,7 @@ def _row_losses(chances: Probabilities, labels: Array, loss: str) -> Floats:
 
 @dataclass(frozen=True)
 class BinPlan:
-    """The ascending edges of the bins [low, high), the last one closed, of each row's highest score or of all."""
+    """The ascending edges of the bins [low, high), the last one closed, of each row's highest score or of all scores."""
 
     dtype: Dtype
     n_classes: int
@@ -160,36 +160,35 @@ class BinPlan:
 
 
 def bin_pass(plan: BinPlan) -> Pass:
-    """Return the pass that puts scores of labelled samples in bins."""
+    """Return the pass that bins the scores of labelled samples."""
     return Pass("calibration", tally_bins, plan, BinTally, holds_rows=True, state_bytes=600 * plan.n_bins)
 
 
 def tally_bins(slabs: Iterable[Array], labels: Array | None, band: int, plan: BinPlan) -> BinTally:
     """Return the bins of one band."""
     checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
-    chosen, edges = _tops if plan.only_tops else _between, np.array(plan.edges)
+    select, edges = _select_tops if plan.only_tops else _select_between, np.array(plan.edges)
     parts = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
-    for first, scores, mine in checks.strips():
+    for first, scores, strip in checks.strips():
         checks.refuse(first + rows_outside(scores))
-        if mine is not None and not checks.n_refused and not checks.n_nan:
-            rows, classes = chosen(scores, mine, edges)
+        if strip is not None and not checks.n_refused and not checks.n_nan:
+            rows, classes = select(scores, strip, edges)
             values = scores[rows, classes].astype(np.float64)
-            bins = np.minimum(
-                np.searchsorted(edges, values, side="right") - 1, edges.size - 2
-            )  # of equal edges the last
-            parts.append((bins, values, mine[rows, classes] if mine.ndim == 2 else 1.0 * (mine[rows] == classes)))
+            # A value at several equal edges belongs to the last of their bins.
+            bins = np.minimum(np.searchsorted(edges, values, side="right") - 1, edges.size - 2)
+            parts.append((bins, values, strip[rows, classes] if strip.ndim == 2 else 1.0 * (strip[rows] == classes)))
     bins, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-    sums, in_bins = (ExactSums.by_group(of, bins, plan.n_bins) for of in (values, weights))
+    sums, in_bins = (ExactSums.by_group(column, bins, plan.n_bins) for column in (values, weights))
     return BinTally(**checks.fields(), counts=np.bincount(bins, minlength=plan.n_bins), weights=in_bins, sums=sums)
 
 
-def _tops(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Ints]:
-    """Return row and class of the highest score of each labelled row; of equal ones the first."""
+def _select_tops(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Ints]:
+    """Return row and class of the highest score of each labelled row; the first class if several are equal."""
     rows = np.arange(len(labels)) if labels.ndim == 2 else np.flatnonzero(labels >= 0)
     return rows, scores.argmax(1)[rows]
 
 
-def _between(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Ints]:
+def _select_between(scores: Array, labels: Array, edges: Floats) -> tuple[Ints, Ints]:
     """Return rows and classes of all scores of labelled rows between the first edge and the last."""
     inside = (scores >= edges[0]) & (scores <= edges[-1])
     if labels.ndim == 1:

@@ -1,4 +1,4 @@
-"""Pairs of classes that are in sets together, counted sparsely once the rule of the sets is known."""
+"""Pairs of classes that are in a set together, counted sparsely for a known rule."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..kernels.keys import is_float
 from ..records import JOINED, Counts
 
 Column = Annotated[Ints, JOINED]
-#: Pairs that are counted at a time, and the bytes of one in the tally.
+#: Pairs counted at once, and the bytes per pair in the tally.
 _AT_ONCE = 1 << 20
 _ENTRY = 16
 
 
 @dataclass(frozen=True)
 class PairTally(CheckedTally):
-    """How many sets hold each class, and each pair of them: the pair's code is ``a * C + b``, a < b."""
+    """The number of sets that contain each class, and each pair of classes a < b, coded as ``a * C + b``."""
 
     codes: Column
     counts: Column
@@ -36,17 +36,17 @@ class PairTally(CheckedTally):
 
 
 def count_codes(sets: Bools) -> tuple[Ints, Ints]:
-    """Return the code of each pair of classes in some sets, and how many sets hold it, a few pairs at a time."""
+    """Return the code of each pair of classes in some sets, and the number of sets that contain it."""
     n_classes, rows = sets.shape[1], np.nonzero(sets)
     sizes = np.bincount(rows[0], minlength=len(sets))
     codes, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
     waiting: list[Ints] = []
 
     def add_waiting() -> tuple[Ints, Ints]:
-        found = np.concatenate([codes, *waiting])
+        together = np.concatenate([codes, *waiting])
         waiting.clear()
-        ones = np.ones(found.size - codes.size, np.int64)
-        (distinct,), sums = add_up((found,), np.concatenate([counts, ones]))
+        ones = np.ones(together.size - codes.size, np.int64)
+        (distinct,), sums = add_up((together,), np.concatenate([counts, ones]))
         return distinct, sums
 
     for size in np.unique(sizes[sizes > 1]).tolist():
@@ -60,7 +60,7 @@ def count_codes(sets: Bools) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class PairPlan:
-    """The rule, and where the bands begin."""
+    """The rule, and the first rows of the bands."""
 
     dtype: Dtype
     n_classes: int
@@ -70,12 +70,12 @@ class PairPlan:
 
 
 def pair_pass(plan: PairPlan, n_pairs: int) -> Pass:
-    """Return the pass that counts pairs, of which there are at most ``n_pairs``."""
+    """Return the pass that counts at most ``n_pairs`` distinct pairs."""
     return Pass("pairs", count_pairs, plan, PairTally, holds_rows=True, state_bytes=_ENTRY * n_pairs)
 
 
 def count_pairs(slabs: Iterable[Array], labels: Array | None, band: int, plan: PairPlan) -> PairTally:
-    """Count the pairs in the sets of one band, whose whole rows are held."""
+    """Count the pairs in the sets of one band, with its whole rows in memory."""
     scores = np.ascontiguousarray(whole_rows(slabs, plan.dtype, plan.n_classes, None), plan.dtype)
     nan = np.flatnonzero(scores != scores) if is_float(plan.dtype) else np.zeros(0, np.int64)
     codes, counts, n_sets = list[Ints](), list[Ints](), np.zeros(plan.n_classes, np.int64)

@@ -1,4 +1,4 @@
-"""What sets lose against the best ones, given the probabilities: the terms of the paper's regret, exact."""
+"""The terms of the paper's regret of sets, given the probabilities, as exact sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..records import EACH, Count, State
 
 @dataclass(frozen=True)
 class RegretTally(State):
-    """Sums of eta: inside the sets; inside though below the threshold; outside though above it."""
+    """Sums of eta over the sets, over members below the threshold, and over others above it."""
 
     weight: ExactSums
     n_low: Count
@@ -29,15 +29,15 @@ class RegretTally(State):
 
     @classmethod
     def from_block(cls, eta: Array, inside: Bools, threshold: float) -> RegretTally:
-        """Return the tally of a block of probabilities and the set members among them."""
+        """Return the tally of a block of probabilities, given which are in the sets."""
         values = eta.astype(np.float64)
         low, high = values[inside & (values < threshold)], values[~inside & (values > threshold)]
         return cls(ExactSums.of(values[inside]), low.size, ExactSums.of(low), high.size, ExactSums.of(high))
 
     def symmetric_difference(self, threshold: Fraction) -> Fraction:
-        """Return the sum of |eta - threshold| over what is in exactly one of the sets and the best sets.
+        """Return the sum of |eta - threshold| over the symmetric difference of the sets and the best sets.
 
-        Those are the members below the threshold and the others above it; at the threshold it is 0.
+        It consists of members below the threshold and others above it; terms at the threshold are 0.
         """
         below = self.n_low * threshold - self.low[0]
         return below + self.high[0] - self.n_high * threshold
@@ -52,7 +52,7 @@ class RegretTallies(State):
 
 @dataclass(frozen=True)
 class RegretPlan:
-    """The thresholds of the best sets; ``ks`` are those of top-k sets, empty if the sets are given as labels."""
+    """The thresholds of the best sets; ``ks`` are the sizes of top-k sets, empty if the sets are passed as labels."""
 
     dtype: Dtype
     n_classes: int
@@ -61,31 +61,31 @@ class RegretPlan:
 
 
 def set_pass(dtype: Dtype, n_classes: int, threshold: float) -> Pass:
-    """Return the pass that compares sets, given as labels, with the best ones."""
+    """Return the pass that compares sets, passed as labels, with the best sets."""
     return Pass("regret", tally_sets, RegretPlan(dtype, n_classes, (threshold,)), RegretTallies)
 
 
 def top_pass(dtype: Dtype, n_classes: int, ks: Sequence[int], thresholds: Sequence[float]) -> Pass:
-    """Return the pass that compares the top-k sets of several k with the best ones, each with its threshold."""
+    """Return the pass that compares the top-k sets of several k with the best sets, with a threshold for each k."""
     plan = RegretPlan(dtype, n_classes, tuple(thresholds), tuple(ks))
     return Pass("gain", tally_tops, plan, RegretTallies, holds_rows=True)
 
 
 def tally_sets(slabs: Iterable[Array], sets: Array, band: int, plan: RegretPlan) -> RegretTallies:
     """Return the tally of a band's sets."""
-    found, first = [], 0
+    tallies, first = [], 0
     for eta in checked_slabs(slabs, plan.dtype, plan.n_classes, sets):
         inside = sets[:, first : first + eta.shape[1]]
-        found += [RegretTally.from_block(eta[rows], inside[rows], plan.thresholds[0]) for rows in row_strips(eta)]
+        tallies += [RegretTally.from_block(eta[rows], inside[rows], plan.thresholds[0]) for rows in row_strips(eta)]
         first += eta.shape[1]
-    return RegretTallies((RegretTally.merge(found),))
+    return RegretTallies((RegretTally.merge(tallies),))
 
 
 def tally_tops(slabs: Iterable[Array], labels: Array | None, band: int, plan: RegretPlan) -> RegretTallies:
-    """Return the tally of a band's top-k sets for each k; holds the band's whole rows."""
-    whole, found = whole_rows(slabs, plan.dtype, plan.n_classes, None), []
-    for rows in row_strips(whole):
-        eta = np.ascontiguousarray(whole[rows])
+    """Return the tally of a band's top-k sets for each k, with the band's whole rows in memory."""
+    band_rows, strips = whole_rows(slabs, plan.dtype, plan.n_classes, None), []
+    for rows in row_strips(band_rows):
+        eta = np.ascontiguousarray(band_rows[rows])
         top = TopRanks(eta.shape[0], max(plan.ks), eta.dtype)
         top.insert(carrier(eta), 0, 0)
         tallies = []
@@ -93,5 +93,5 @@ def tally_tops(slabs: Iterable[Array], labels: Array | None, band: int, plan: Re
             inside = np.zeros(eta.shape, bool)
             np.put_along_axis(inside, top.classes[:, :k], True, axis=1)
             tallies.append(RegretTally.from_block(eta, inside, threshold))
-        found.append(RegretTallies(tuple(tallies)))
-    return RegretTallies.merge(found)
+        strips.append(RegretTallies(tuple(tallies)))
+    return RegretTallies.merge(strips)

@@ -1,4 +1,4 @@
-"""Rules of sets: which scores of a block are members, by a threshold, by rank in their row, or by a conformal method."""
+"""Rules that define sets: by a threshold, by the rank in the row, or by a conformal method."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TILE = 1 << 17
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """Takes keys above ``key``, and those equal to it up to a row and class, in row-major order."""
+    """Keys above ``key``, and keys equal to it up to a row and class, in row-major order."""
 
     key: int
     last_row: int = -1
     last_class: int = -1
     everything: bool = False
-    #: The score whose ties are spread, as a key: the rule is then one of refined keys.
+    #: The key whose ties are spread, or None. If it is set, the other fields refer to the refined keys.
     spread: int | None = None
 
     @classmethod
@@ -32,13 +32,10 @@ class ThresholdRule:
         """Return the rule of all keys from ``first`` up."""
         return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it must see whole rows: any block will do."""
-        return False
+    needs_rows = False
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this row and class of the matrix."""
+        """Return which scores are members, in a block that starts at this row and class of the matrix."""
         if self.everything:
             return np.ones(scores.shape, bool)
         keys = encode(scores)
@@ -55,17 +52,14 @@ class ThresholdRule:
 
 @dataclass(frozen=True)
 class TopRule:
-    """Takes the k highest scores of each row, among equals the lowest class first; NaN never."""
+    """The k highest scores of each row, the lowest class first among equal scores; never NaN."""
 
     k: int
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether it must see whole rows: it ranks them."""
-        return True
+    needs_rows = True
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among whole rows of scores."""
+        """Return which scores of whole rows are members."""
         top = TopRanks(scores.shape[0], self.k, scores.dtype)
         top.insert(carrier(scores), 0, 0)
         chosen = np.zeros(scores.shape, bool)
@@ -76,22 +70,22 @@ class TopRule:
 
 @dataclass(frozen=True)
 class CostRule:
-    """Takes the classes whose cost is at most the level of all, of the class, or of the sample's group.
+    """The classes whose cost is at most a level.
 
-    ``by`` is ``""``, ``"class"`` or ``"group"``; ``levels`` are one, one a class, or one a group.
+    There is one level, one per class, or one per group, as ``by`` is ``""``, ``"class"`` or ``"group"``.
     """
 
     method: ConformalMethod
     levels: Ints
     by: str = ""
-    #: Which of the levels no class reaches, of scores that are all below their threshold; None if none is such.
+    #: Whether the sets of a level are empty because all scores are below its threshold, or None if this holds for no level.
     empty: Bools | None = None
-    #: The group of each row that will be looked at.
+    #: The group of each row.
     groups: Ints | None = None
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it must see whole rows at once."""
+        """Whether it needs whole rows rather than any block."""
         return self.method.needs_rows
 
     def for_rows(self, groups: Ints | None) -> CostRule:
@@ -99,10 +93,10 @@ class CostRule:
         return replace(self, groups=groups)
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return the members among a block of scores that starts at this row and class of a matrix of so many classes."""
+        """Return which scores are members, in a block that starts at this row and class of the matrix."""
         if self.method.bad_rows(scores).size:
             raise ScoresError(
-                f"scores must be probabilities that sum to 1 in each row for the method {self.method.name!r}; got others. "
+                f"scores must be probabilities that sum to 1 in each row for the method {self.method.name!r}; got other values. "
                 "Pass softmax(scores) if they are logits."
             )
         classes = slice(first_class, first_class + scores.shape[1])
@@ -110,8 +104,9 @@ class CostRule:
         step = max(1, _TILE // scores.shape[1] if self.needs_rows else len(scores))
         for first in range(0, len(scores), step):
             rows = slice(first, min(first + step, len(scores)))
-            mine = limits[rows] if self.by == "group" else limits
-            chosen[rows] = self.method.members(scores[rows], mine, first_row + np.arange(rows.start, rows.stop))
+            row_limits = limits[rows] if self.by == "group" else limits
+            samples = first_row + np.arange(rows.start, rows.stop)
+            chosen[rows] = self.method.members(scores[rows], row_limits, samples)
         return chosen if self.empty is None else chosen & ~self._by_block(self.empty, classes)
 
     def sizes(self, scores: Array, samples: Ints) -> Ints:
@@ -125,17 +120,17 @@ class CostRule:
         return np.asarray(np.sum(members, axis=1, dtype=np.int64))
 
     def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
-        """Return whether each row's set holds its label; never where that is negative."""
-        rows, held = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
-        mine = labels[rows]
-        costs = self.method.label_costs(scores[rows], mine, samples[rows])
-        held[rows] = costs <= self._by_label(self.levels, rows, mine)
+        """Return whether each row's set contains its label; False if the label is negative."""
+        rows, hits = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
+        classes = labels[rows]
+        costs = self.method.label_costs(scores[rows], classes, samples[rows])
+        hits[rows] = costs <= self._by_label(self.levels, rows, classes)
         if self.empty is not None:
-            held[rows] &= ~self._by_label(self.empty, rows, mine)
-        return held
+            hits[rows] &= ~self._by_label(self.empty, rows, classes)
+        return hits
 
     def _by_block(self, values: Array, classes: slice) -> Array:
-        """Return values of the levels so that they compare with a block of whole rows, or of some classes."""
+        """Return values per level, shaped to broadcast against a block with these classes."""
         if self.by == "class":
             return values[classes]
         if self.by == "group":
@@ -144,6 +139,6 @@ class CostRule:
         return values[:1, None]
 
     def _by_label(self, values: Array, rows: Ints, labels: Ints) -> Array:
-        """Return values of the levels for the labels of some rows."""
+        """Return values per level for the labels of some rows."""
         limits = self._by_block(values, slice(None)).reshape(-1)
         return limits[labels] if self.by == "class" else limits[rows] if self.by else limits

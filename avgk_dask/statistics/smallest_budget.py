@@ -1,12 +1,8 @@
-"""The smallest budget whose error is at most a target: the place, among all scores, of one label's score.
+"""The smallest budget whose error is at most a target, which is the rank of one label's score among all scores.
 
-The error falls with each label that enters the sets, and labels enter in the order of their scores, ties in row-major
-order. So the last label that is needed follows from the labels' scores alone. A second read counts what comes before
-it: the scores above, and the ties by band; and a third one, of a single band, finds its place among the ties there.
-
-Labels enter the sets in the order of their scores, ties in row-major order, and each lowers the error. So the labels'
-own scores determine which label must be the last one in. A second read counts the scores above its score, and the ties
-of each band; the one band in which it lies is read again for its place among those.
+Labels enter the sets in the order of their scores, with ties in row-major order, and each lowers the error. So the labels'
+scores alone determine the last label that is needed. A second read counts the scores above its score, and the ties by band.
+A third read, of one band, finds its position among the ties there.
 """
 
 from __future__ import annotations
@@ -28,26 +24,26 @@ from ..records import JOINED, Count, State
 from .label_ranks import LabelTally, carrier_keys, label_pass
 from .truncated import HIGHEST
 
-#: Scores that are looked at together.
+#: Scores per tile.
 _TILE = 1 << 18
 
 
 @dataclass(frozen=True)
 class TargetTally(State):
-    """The scores above a key, the highest key below it, and the scores and labels at it by band."""
+    """The number of scores above a key, the highest key below it, and the scores and labels at the key by band."""
 
     n_above: Count
     highest_below: Annotated[int, HIGHEST]
     bands: Annotated[Ints, JOINED]
     n_ties: Annotated[Ints, JOINED]
     n_hits: Annotated[Ints, JOINED]
-    #: The place among the ties of the one band that is read for it, from 1, of the wanted label.
+    #: The position (from 1) of the last needed label among the ties of its band, if that band is read.
     place: Count
 
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """The key to count at, and the number, from 1, of the label of a band at it whose place is wanted; 0 for none."""
+    """The key to count at. In the third read ``wanted`` is the number (from 1) of a label at the key, else 0."""
 
     dtype: Dtype
     n_classes: int
@@ -60,10 +56,9 @@ def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetP
     hard = UsableLabels.of(labels, plan.n_classes).hard
     assert hard is not None
     value, first_class, n_above, below = carrier_floor(plan.key, plan.dtype), 0, 0, NAN_KEY
-    (ties, before), hits = (
-        np.zeros((2, hard.size), np.int64),
-        np.zeros(hard.size, bool),
-    )  # by row: before, and at, the label
+    # By row: the ties, the ties before the label, and whether the label is a tie.
+    ties, before = np.zeros((2, hard.size), np.int64)
+    hits = np.zeros(hard.size, bool)
     for slab in checked_slabs(slabs, plan.dtype, plan.n_classes, hard):
         step = max(1, _TILE // slab.shape[1])
         for first in range(0, len(slab), step):
@@ -82,12 +77,12 @@ def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetP
         row = int(np.flatnonzero(hits)[plan.wanted - 1])
         place = int(ties[:row].sum() + before[row]) + 1
     n_ties = int(ties.sum())
-    mine = np.array([[band], [n_ties], [hits.sum()]], np.int64)[:, :n_ties]  # nothing of a band without ties
-    return TargetTally(n_above, below, mine[0], mine[1], mine[2], place)
+    counts = np.array([[band], [n_ties], [hits.sum()]], np.int64)[:, :n_ties]  # no column for a band without ties
+    return TargetTally(n_above, below, counts[0], counts[1], counts[2], place)
 
 
 def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
-    """Return the highest key below a value; that of NaN where there is none."""
+    """Return the highest key below a value, or the key of NaN if no score is lower."""
     lowest = -np.inf if tile.dtype.kind == "f" else np.iinfo(tile.dtype).min
     inside = tile < value
     if is_half(dtype):
@@ -99,7 +94,7 @@ def _highest_below(tile: Array, value: object, dtype: Dtype) -> int:
 
 @dataclass(frozen=True)
 class SmallestSearch:
-    """What is known after each read; the last is one of the band in which the last needed label is a tie."""
+    """The search for the smallest budget. The last read is of the band that contains the last needed label."""
 
     dtype: Dtype
     n_classes: int
@@ -109,7 +104,7 @@ class SmallestSearch:
     last: TargetTally | None = None
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; None after the first if no label is needed, or more than can be reached."""
+        """Return the next pass; None after the first if no label is needed, or more labels than have a score."""
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
         if not 0 < self.n_needed <= self.n_reachable or self.last is not None:
@@ -119,20 +114,20 @@ class SmallestSearch:
         return Pass("target", tally_target, plan, TargetTally, None if band is None else (band,))
 
     def advance(self, state: LabelTally | TargetTally) -> SmallestSearch:
-        """Take what a pass has found."""
+        """Return the search after the state of its last pass."""
         if isinstance(state, LabelTally):
             return replace(self, labels=state)
         return replace(self, counts=state) if self.counts is None else replace(self, last=state)
 
     @property
     def n_needed(self) -> int:
-        """How many labels must be in the sets."""
+        """Number of labels that must be in the sets."""
         assert self.labels is not None
         return math.ceil((1 - self.max_error) * self.labels.n_labelled)
 
     @property
     def n_reachable(self) -> int:
-        """How many labels can be: those whose score is not NaN."""
+        """Number of labels that can be in the sets: those whose score is not NaN."""
         assert self.labels is not None
         return int(self.labels.key_counts.sum())
 
@@ -140,9 +135,9 @@ class SmallestSearch:
     def _last_label(self) -> tuple[int, int]:
         """The key of the last needed label, and the number of labels above it."""
         assert self.labels is not None
-        from_top = np.cumsum(self.labels.key_counts[::-1])
-        index = int(np.searchsorted(from_top, self.n_needed))
-        return int(self.labels.keys[::-1][index]), int(from_top[index - 1]) if index else 0
+        n_from = np.cumsum(self.labels.key_counts[::-1])
+        index = int(np.searchsorted(n_from, self.n_needed))
+        return int(self.labels.keys[::-1][index]), int(n_from[index - 1]) if index else 0
 
     @property
     def key(self) -> int:
@@ -151,18 +146,18 @@ class SmallestSearch:
 
     @cached_property
     def _cut(self) -> tuple[int, int, int]:
-        """The band of the last needed label, the ties in bands before it, and how many labels at its key it needs."""
+        """The band of the last needed label, the ties in earlier bands, and the label's number among those at its key."""
         assert self.counts is not None
         order = np.argsort(self.counts.bands)
         hits = np.cumsum(self.counts.n_hits[order])
-        wanted = self.n_needed - self._last_label[1]
-        index = int(np.searchsorted(hits, wanted))
+        needed = self.n_needed - self._last_label[1]
+        index = int(np.searchsorted(hits, needed))
         n_before = int(self.counts.n_ties[order][:index].sum())
-        return int(self.counts.bands[order][index]), n_before, wanted - (int(hits[index - 1]) if index else 0)
+        return int(self.counts.bands[order][index]), n_before, needed - (int(hits[index - 1]) if index else 0)
 
     @property
     def n_labels(self) -> int:
-        """The smallest budget, in labels of all sets together: the place of the last needed label among all scores."""
+        """The smallest budget, as the total size of all sets: the rank of the last needed label among all scores."""
         if self.last is None:
             return 0
         assert self.counts is not None
@@ -170,7 +165,7 @@ class SmallestSearch:
 
     @property
     def threshold_key(self) -> int:
-        """The key of the highest score left out, NaN included, or of the lowest if none is; unknown without labels."""
+        """The key of the highest score outside the sets (perhaps NaN), or of the lowest score if all are inside."""
         assert self.labels is not None
         assert self.counts is not None
         n_from = self.counts.n_above + int(self.counts.n_ties.sum())
@@ -178,7 +173,7 @@ class SmallestSearch:
         return self.key if self.n_labels < n_from or all_are_in else self.counts.highest_below
 
     def least_top(self) -> tuple[int, int]:
-        """Return the least K whose top-K sets hold as many labels as are needed, and how many they hold."""
+        """Return the least K whose top-K sets contain enough labels, and the number of labels they contain."""
         assert self.labels is not None
         inside = np.cumsum(self.labels.rank_counts[1 : self.n_classes + 1])
         index = int(np.searchsorted(inside, self.n_needed))

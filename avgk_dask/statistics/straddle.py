@@ -1,15 +1,14 @@
 """Straddle strengths and supports of the ranked scores: how much the ambiguity differs between samples.
 
-d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly. Their
-sum over the orders o bounds the adaptive gain from below where the scores are the true probabilities (the paper's lower
-bound).
+d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly. If the
+scores are the true probabilities, their sum over the orders o bounds the adaptive gain from below (the paper's lower bound).
 
-The scores of one rank over all rows are a column: sorted, or, where those would be too many, a histogram. Sums over the
-pairs of two sorted columns are exact; those of histograms come with a certified error.
+The scores of one rank over all rows are a column. Columns are sorted, or replaced by histograms if they are too large. Sums
+over the pairs of two sorted columns are exact; those of histograms come with a certified error.
 
-The keys of each rank are sorted; d[k, o] is one merge of two columns: the number of b below each a, and of a above
-each b, times the values, summed exactly by powers of two. No branch of the merge depends on the data, and its lower
-and upper half are merged in alternate steps, so that the loads of one hide behind those of the other.
+For sorted columns, d[k, o] is one merge: the number of b below each a, and of a above each b, times the values, summed
+exactly by powers of two. The merge has no branch that depends on the data, and alternates between the lower and the upper
+half, so that the memory latency of one is hidden by the other.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ from ..threads import in_threads
 
 @dataclass(frozen=True)
 class PairSum:
-    """All pairs (a, b) of two columns: how many have a above b, and the sum of their differences.
+    """The number of pairs (a, b) of two columns with a above b, and the sum of their differences.
 
-    Both are exact to within the errors given, which are 0 if no bin holds several keys.
-    ``total`` is None where a score is infinite or NaN.
+    Both are within their errors, which are 0 if no bin contains several keys. ``total`` is None if a score is infinite or NaN.
     """
 
     n_pairs: Fraction
@@ -45,7 +43,7 @@ class PairSum:
 
 
 def real_ends(low: int, high: int, dtype: Dtype) -> tuple[int, int]:
-    """Return the ends of a column of narrow keys as order keys: the narrow key of NaN becomes that of NaN."""
+    """Return the ends of a column of narrow keys as order keys, where NaN has another key."""
     if not is_float(dtype):
         return low, high
     missing = missing_key(dtype)
@@ -53,20 +51,20 @@ def real_ends(low: int, high: int, dtype: Dtype) -> tuple[int, int]:
 
 
 def all_finite(ends: tuple[int, int], dtype: Dtype) -> bool:
-    """Whether all scores of a column with these ends are finite numbers."""
+    """Return whether all scores of a column with these ends are finite."""
     low, high = key_range(dtype)
     return not is_float(dtype) or (low < ends[0] and ends[1] < high)
 
 
 def values_of(keys: list[int], dtype: Dtype) -> Array:
-    """Return the scores of keys: float64, which holds every score but 64-bit integers; those in their dtype."""
+    """Return the scores of keys as float64, or in their dtype for 64-bit integers, which float64 cannot represent."""
     values = decode(np.array(keys, np.int64), dtype)
     return values if dtype.kind in "iu" and dtype.itemsize == 8 else values.astype(np.float64)
 
 
 @dataclass(frozen=True)
 class _Bins:
-    """Bins of one width as Python integers: counts, sums of values, sums of offsets, and the step between keys."""
+    """Bins of one width: counts, sums of values, sums of offsets, and the step between keys, as Python integers."""
 
     bins: Array
     counts: Array
@@ -81,7 +79,7 @@ class BinnedColumn:
 
     histogram: KeyHistogram
     dtype: Dtype
-    #: The bins at each width asked for: a column is in many pairs.
+    #: Cache of the bins at each width, since a column is in many pairs.
     _by_shift: dict[int, _Bins] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -91,7 +89,7 @@ class BinnedColumn:
 
     @property
     def finite_ends(self) -> tuple[int, int] | None:
-        """About the lowest and the highest key of a finite score, if there is one: where their bins begin and end."""
+        """The first and last key of the bins of finite scores, or None if no score is finite."""
         if all_finite(self.ends, self.dtype):
             return self.ends
         (least, most), shift, bins = key_range(self.dtype), self.histogram.shift, self.histogram.bins
@@ -99,7 +97,7 @@ class BinnedColumn:
         return (finite[0] << shift, (finite[-1] + 1 << shift) - 1) if finite else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
-        """Return how many keys lie from each ascending edge to the next, with the edges moved down to those of bins."""
+        """Return the ascending edges, moved down to edges of bins, and the number of keys from each to the next."""
         shift, low = self.histogram.shift, edges[0]
         moved = [low, *(max(edge >> shift << shift, low) for edge in edges[1:])]
         cumulative = np.concatenate([[0], np.cumsum(self.histogram.counts)])
@@ -109,18 +107,18 @@ class BinnedColumn:
     def pairs_above(self, other: BinnedColumn, space: Array | None = None) -> PairSum:
         """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
 
-        Exact but for pairs in one bin. For n_a keys with sum s_a and n_b with s_b above the start of a
-        bin w wide, the sum of the positive differences is at least n_b s_a - n_a s_b (the positive part
-        is convex), and at most s_a (n_b w - s_b) / w, which is reached when all lie at the ends of the bin.
+        Only pairs within a bin are inexact. Let a bin of width w contain n_a keys whose offsets from its start sum to s_a, and
+        n_b keys with s_b. The sum of the positive differences is at least n_b s_a - n_a s_b (the positive part is
+        convex), and at most s_a (n_b w - s_b) / w, which is reached if all keys are at the ends of the bin.
         """
         shift = max(self.histogram.shift, other.histogram.shift)
         finite = all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)
         a, b = self._bins(shift), other._bins(shift)
         index = np.searchsorted(b.bins, a.bins)
         n_below = _sums_before(b.counts)[index]
-        mine = np.flatnonzero(b.bins[np.minimum(index, b.bins.size - 1)] == a.bins)
-        yours = index[mine]
-        n_a, n_b, above_a, above_b = a.counts[mine], b.counts[yours], a.offsets[mine], b.offsets[yours]
+        in_a = np.flatnonzero(b.bins[np.minimum(index, b.bins.size - 1)] == a.bins)  # the bins that both have
+        in_b = index[in_a]
+        n_a, n_b, above_a, above_b = a.counts[in_a], b.counts[in_b], a.offsets[in_a], b.offsets[in_b]
         half = Fraction(int((n_a * n_b).sum()), 2) if shift else Fraction(0)
         n_pairs = int((a.counts * n_below).sum()) + half
         if not finite:
@@ -129,8 +127,8 @@ class BinnedColumn:
         low = high = Fraction(0)
         if shift:
             width = (1 << shift) - 1
-            low = Fraction(int((np.maximum(n_b * above_a - n_a * above_b, 0) * a.steps[mine]).sum()))
-            high = Fraction(int((above_a * (n_b * width - above_b) * a.steps[mine]).sum()), width)
+            low = Fraction(int((np.maximum(n_b * above_a - n_a * above_b, 0) * a.steps[in_a]).sum()))
+            high = Fraction(int((above_a * (n_b * width - above_b) * a.steps[in_a]).sum()), width)
         unit = smallest_unit(self.dtype)
         return PairSum(n_pairs, half, (total + (low + high) / 2) * unit, (high - low) / 2 * unit)
 
@@ -144,7 +142,7 @@ class BinnedColumn:
 
 
 def _sums_before(values: Array) -> Array:
-    """Return the sum of all values before each, and of all."""
+    """Return the sum of the values before each value, and of all values."""
     return np.concatenate([[0], np.cumsum(values)])
 
 
@@ -162,18 +160,18 @@ class SortedColumn:
 
     @property
     def finite_ends(self) -> tuple[int, int] | None:
-        """The lowest and the highest key of a finite score, if there is one."""
+        """The lowest and the highest key of a finite score, or None if no score is finite."""
         if not is_float(self.dtype):
             return self.ends
         least, most = key_range(self.dtype)
-        kind = self.keys.dtype.type  # else NumPy would convert all the keys
+        kind = self.keys.dtype.type  # otherwise NumPy would convert all keys
         first = int(np.searchsorted(self.keys, kind(least), side="right"))
         last = int(np.searchsorted(self.keys, kind(most), side="left"))
         return (int(self.keys[first]), int(self.keys[last - 1])) if first < last else None
 
     def counts_from(self, edges: Sequence[int]) -> tuple[list[int], Array]:
-        """Return how many keys lie from each ascending edge to the next, the first edge being the lowest key."""
-        limits = np.iinfo(self.keys.dtype)  # the order key of NaN may be below all narrow ones
+        """Return the ascending edges, the first of which is the lowest key, and the number of keys from each to the next."""
+        limits = np.iinfo(self.keys.dtype)  # the order key of NaN may be below all narrow keys
         bounds = np.clip(np.array(edges[1:], np.int64), limits.min, limits.max).astype(self.keys.dtype)
         below = np.searchsorted(self.keys, bounds)
         return list(edges), np.diff(below, prepend=0, append=self.keys.size)
@@ -181,22 +179,22 @@ class SortedColumn:
     def pairs_above(self, other: SortedColumn, space: Array | None = None) -> PairSum:
         """Sum max(0, a - b) over all pairs of a key of this column and one of the other.
 
-        ``space`` is two rows of int32 as long as the columns, to work in.
+        ``space`` is work space: two rows of int32 as long as the columns.
         """
         space = pairs_space(self, other) if space is None else space
         a = self.keys[np.searchsorted(self.keys, other.keys[0], side="right") :]
         b = other.keys[: np.searchsorted(other.keys, a[-1], side="left")] if a.size else other.keys[:0]
         below, above = space[0, : a.size], space[1, : b.size]
-        n_pairs, none = Fraction(int(count_lower(a, b, below, above))), Fraction(0)
+        n_pairs, zero = Fraction(int(count_lower(a, b, below, above))), Fraction(0)
         if not (all_finite(self.ends, self.dtype) and all_finite(other.ends, self.dtype)):
-            return PairSum(n_pairs, none, None, none)
-        base = int(b[0]) if b.size else 0  # integers are counted from here: it cancels out
+            return PairSum(n_pairs, zero, None, zero)
+        base = int(b[0]) if b.size else 0  # subtracted from integers; it cancels out
         total = _weighted_sum(a, below, self.dtype, base) - _weighted_sum(b, above, self.dtype, base)
-        return PairSum(n_pairs, none, total, none)
+        return PairSum(n_pairs, zero, total, zero)
 
 
 def _weighted_sum(keys: Array, counts: Array, dtype: Dtype, base: int) -> Fraction:
-    """Return the exact sum of value times count; integers are counted from ``base``."""
+    """Return the exact sum of value times count, after ``base`` is subtracted from integer values."""
     bits, bias = float_format(dtype)
     n_stretches = 2 * (2 * bias + 2) if bits else 1
     stretches, sums = np.empty((n_stretches, 2), np.int64), np.empty((n_stretches, 4), np.uint64)
@@ -212,23 +210,18 @@ Column = SortedColumn | BinnedColumn
 
 
 def pairs_space(*columns: Column) -> Array:
-    """Return space for sums over the pairs of any two of these columns."""
+    """Return work space for sums over the pairs of any two of these columns."""
     return np.empty((2, max((c.keys.size for c in columns if isinstance(c, SortedColumn)), default=0)), np.int32)
 
 
 def orders_of(k: int, n_classes: int) -> range:
-    """Return the orders that budget k has: 1 to k, as far as there are ranks."""
+    """Return the orders of budget k: 1 to min(k, C - k)."""
     return range(1, min(k, n_classes - k) + 1)
-
-
-def ranks_of(k: int, order: int) -> tuple[int, int]:
-    """Return the two ranks that an order compares: the lower one may be high in one sample, and vice versa."""
-    return k + order, k + 1 - order
 
 
 @dataclass(frozen=True)
 class Straddle:
-    """Strength, weight and magnitude of one order of one budget, with the errors certified."""
+    """Strength, weight and magnitude of one order of one budget, with certified errors."""
 
     strength: float
     strength_error: float
@@ -248,19 +241,19 @@ class Straddle:
 
 
 def _rounded(value: Fraction, error: Fraction) -> tuple[float, float]:
-    """Return a value rounded once, and a float that bounds its error, rounding included; 0 if it was exact before."""
+    """Return a value rounded once, and a float that bounds its error including rounding, or 0 if the value is exact."""
     near = _float(value)
     if not error:
         return near, 0.0
     if math.isinf(near):
         return near, math.inf
-    whole = error + abs(Fraction(near) - value)
-    bound = _float(whole)
-    return near, bound if bound >= whole else math.nextafter(bound, math.inf)
+    exact = error + abs(Fraction(near) - value)
+    bound = _float(exact)
+    return near, bound if bound >= exact else math.nextafter(bound, math.inf)
 
 
 def _float(value: Fraction) -> float:
-    """Return the nearest float, infinity beyond the largest."""
+    """Return the nearest float, or infinity if the value exceeds all floats."""
     try:
         return float(value)
     except OverflowError:
@@ -268,7 +261,7 @@ def _float(value: Fraction) -> float:
 
 
 def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_classes: int) -> tuple[float, float]:
-    """Return the paper's lower bound on the gain, a sum over the orders (order 1 alone for k > C / 2), and its error."""
+    """Return the paper's lower bound on the gain, a sum over the orders (only order 1 if k > C / 2), and its error."""
     orders: Sequence[int] = orders_of(k, n_classes) if 2 * k <= n_classes else orders_of(k, n_classes)[:1]
     total = error = Fraction(0)
     for order in orders:
@@ -281,28 +274,28 @@ def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_class
 
 
 def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
-    """Whether the supports of ranks k and k + 1 overlap: the highest key of k + 1 is above the lowest of k.
+    """Return whether the supports of ranks k and k + 1 overlap: the highest key of k + 1 is above the lowest of k.
 
-    Where the scores are the true probabilities, average-k gains on top-k if and only if they do (the
-    paper's characterisation of when top-k is optimal). Beyond the last class there is no rank to overlap.
+    If the scores are the true probabilities, average-k improves on top-k if and only if they overlap (the paper's
+    characterisation of when top-k is optimal). For k = C there is no overlap.
     """
     return k < len(supports) and supports[k][1] > supports[k - 1][0]
 
 
 def rank_histogram(column: Column, dtype: Dtype, n_bins: int, log: bool = False) -> tuple[Array, Array]:
-    """Return counts of a rank's scores in bins over its support, and the lowest score each bin may hold.
+    """Return the counts of a rank's scores in bins over its support, and the lower edge of each bin.
 
-    The bins are equally wide between the lowest and the highest finite score, to the precision of the dtype,
-    or with ``log``, where those are positive and an order of magnitude apart, each wider by the same factor
-    than the one below. Where only a histogram of the scores is known, the edges move down to those of that
-    one. The counts are exact for the edges given. Infinite scores and NaN fall into the outermost bins.
+    Bins are equally wide between the lowest and the highest finite score, to the precision of the dtype. With ``log`` they
+    are equally wide on a log scale if those scores are positive and an order of magnitude apart. Edges of a binned column
+    are moved down to edges of its bins. Counts are exact for the returned edges. Infinite scores and NaN are counted in the
+    outermost bins.
     """
     edges, counts = column.counts_from([column.ends[0], *_inner_edges(column, dtype, n_bins, log)])
     return counts, values_of(edges, dtype)
 
 
 def _inner_edges(column: Column, dtype: Dtype, n_bins: int, log: bool) -> list[int]:
-    """Return the first key of each bin but the first; all at the lowest where no score is finite."""
+    """Return the first key of each bin after the first; all are the lowest key if no score is finite."""
     finite = column.finite_ends
     if finite is None:
         return [column.ends[0]] * (n_bins - 1)
@@ -328,21 +321,19 @@ class Ambiguity:
 
 
 def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes: int) -> Ambiguity:
-    """Sort the columns of all ranks, and sum over the pairs that integer budgets need.
+    """Sort the columns of all ranks, and sum over the pairs that integer budgets need, in threads."""
+    ranked = tally.binned() if tally.n_bins > 0 else tally
 
-    The columns have come together in this process: its threads share them without a copy.
-    """
-    known = tally.binned() if tally.n_bins > 0 else tally
+    def make_column(rank: int) -> Any:
+        if ranked.histograms:
+            return BinnedColumn(ranked.histograms[rank - 1], dtype)
+        return SortedColumn(np.sort(ranked.keys[rank - 1]), dtype)
 
-    def column_of(rank: int) -> Any:
-        if known.histograms:
-            return BinnedColumn(known.histograms[rank - 1], dtype)
-        return SortedColumn(np.sort(known.keys[rank - 1]), dtype)
-
-    columns = in_threads(column_of, range(1, tally.n_ranks + 1))
+    columns = in_threads(make_column, range(1, tally.n_ranks + 1))
 
     def sum_pairs(k: int) -> dict[int, PairSum]:
-        pairs = {order: [columns[rank - 1] for rank in ranks_of(k, order)] for order in orders_of(k, n_classes)}
+        # Order o compares rank k + o in one sample with rank k + 1 - o in another.
+        pairs = {order: (columns[k + order - 1], columns[k - order]) for order in orders_of(k, n_classes)}
         space = pairs_space(*(column for pair in pairs.values() for column in pair))
         return {order: a.pairs_above(b, space) for order, (a, b) in pairs.items()}
 

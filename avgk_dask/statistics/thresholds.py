@@ -1,4 +1,4 @@
-"""Finding thresholds: of budgets, in either order of ties; of groups; and with other sets counted in the same read."""
+"""Find thresholds: of budgets with either order of ties, of groups, and with other sets counted in the same read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..engine.search import ThresholdSearch
 from ..engine.ties import ExtremesSearch
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
-from ..sources.source import Source, choose_pilot_chunks, spread_source
+from ..sources.planning import choose_pilot_chunks, chunk_shape
+from ..sources.source import Source, spread_source
 from .above import AbovePlan, BesideSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch
@@ -35,13 +36,16 @@ def find_thresholds(
     windows: Sequence[int] = (),
     keeps_rows: bool = False,
 ) -> ThresholdSearch:
-    """Find every budget's selection, exactly. Reads the store once, and the pilot's chunks before.
+    """Find every budget's selection, exactly. Reads the pilot's chunks, and then the store once.
 
-    Labels' ranks are distinguished up to ``n_ranks``, and the scores of the first ``n_ranked`` ranks are kept;
-    ``with_distance`` measures how far scores are from soft labels; ``strata`` are rows to be counted together, and
-    ``windows`` smaller budgets, one for each, of which only the label weight is wanted; with ``keeps_rows`` the rows
-    stay that were held, for ``tell_rows``. With ``ties="spread"`` the ties kept are not the first ones but those of a
-    fixed pseudo-random order, which takes one more read where ties are cut.
+    - ``n_ranks``: ranks of labels are distinguished up to this one.
+    - ``n_ranked``: retain the scores of this many ranks.
+    - ``with_distance``: measure the distance of scores from soft labels.
+    - ``ties``: ``"first"`` keeps ties in row-major order, ``"spread"`` in a fixed pseudo-random order, which needs one more
+      read if ties are cut.
+    - ``strata``: rows that are counted together.
+    - ``windows``: a smaller budget for each budget, of which only the label weight is computed.
+    - ``keeps_rows``: keep the retained rows for ``tell_rows``.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
     options = {"cuts_ties": ties == "first", "windows": windows, "keeps_rows": keeps_rows}
@@ -59,7 +63,7 @@ def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSea
 def find_group_thresholds(
     run: Run, budgets: Sequence[Fraction], strata: Strata, n_groups: int, first: int
 ) -> Iterator[GroupSearch]:
-    """Find the selections of each group, from ``first`` on: all at once if they fit, else ``MOST_GROUPS`` at a time."""
+    """Find the selections of each group from ``first`` on: all at once if they fit, else ``MOST_GROUPS`` at a time."""
     source = run.source
     counts = [count_labels(budget, source.shape[0]) for budget in budgets]
     shape = fitting_shape(source, counts, largest_integer(budgets), strata=strata)
@@ -71,9 +75,9 @@ def find_group_thresholds(
 
 
 def _begin(run: Run, budgets: Sequence[int], shape: ScanShape, **options: Any) -> ThresholdSearch:
-    """Begin a search, as an earlier run did if a checkpoint holds its waves."""
+    """Begin a search; follow the waves of an earlier run if the checkpoint has them."""
     script = () if run.checkpoint is None else run.checkpoint.begin_search()
-    if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # of larger workers
+    if script and not fits(run.source, grown_plan(script[0].plan, shape).shape, budgets):  # that run had larger workers
         script = ()
     return ThresholdSearch.begin(shape, budgets, pilot_pass(run.source, budgets), script=script, **options)
 
@@ -86,14 +90,14 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     chunks = choose_pilot_chunks(source)
     if not chunks:
         return None
-    shapes = tuple(source.chunk_shape(*chunk) for chunk in chunks)
+    shapes = tuple(chunk_shape(source, *chunk) for chunk in chunks)
     plan = PilotPlan(1.5 * (max(budgets) + 1) / n_scores + 0.01, source.dtype, shapes)
     bands, columns = zip(*chunks, strict=True)
     return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
 
 
 def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> ThresholdSearch:
-    """Return the search with its cut ties kept in the pseudo-random order: one more search for those budgets.
+    """Return the search with cut ties kept in the pseudo-random order, after one more search for those budgets.
 
     Refined keys do not determine ranks: strata by rank become those with and without a label.
     """
@@ -102,15 +106,15 @@ def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> Threshold
         return search
     refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
     again = find_thresholds(refined, [s.budget for s in cut.values()], strata=strata)
-    found = dict(search.found)
+    selections = dict(search.found)
     for number, (i, selection) in enumerate(cut.items()):
         other = again.found[number]
-        found[i] = replace(selection, cells=other.cells, strata=other.strata, weight=other.weight, cut=None)
-    return replace(search, found=found)
+        selections[i] = replace(selection, cells=other.cells, strata=other.strata, weight=other.weight, cut=None)
+    return replace(search, found=selections)
 
 
 def settle_extremes(run: Run, search: ThresholdSearch) -> ThresholdSearch:
-    """Find the least and the most weight of kept ties if they are unknown: two more reads for all budgets."""
+    """Find the least and most label weight of kept ties if they are unknown, in two more reads for all budgets."""
     source = run.source
     extremes = ExtremesSearch.begin(source.dtype, source.shape[1], setting("ranked-bins"), search.found)
     return replace(search, found=drive(extremes, run).settle(search.found))

@@ -1,7 +1,7 @@
-"""What is certain from truncated scores: what no discarded score could change. The rest is refused.
+"""Checks that results from truncated scores are certain: that no discarded score could change them.
 
-No score that was discarded is above the highest of the last stored scores of all rows. Sources that hold all scores are
-certain: nothing is read for them.
+All discarded scores are at most the highest of the last stored scores of all rows. Nothing is read if no scores were
+discarded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
 from ..records import Counts, Merging, State
 from .label_ranks import Risk, edge_pass
 
-if TYPE_CHECKING:  # they bring Dask arrays and xarray, which workers do without
+if TYPE_CHECKING:  # loads xarray, which workers do not need
     from ..engine.run import Run
     from ..sources.source import Source, Truncation
 
-#: Keys: the highest, and below all of them where there is none.
+#: Merge keys, or arrays of keys, to the highest.
 HIGHEST = Merging(max, lambda _: NAN_KEY)
-#: The same of each of several.
 HIGHEST_OF_EACH = Merging(np.maximum.reduce, lambda keys: np.full_like(keys, NAN_KEY))
 
 
@@ -41,7 +40,7 @@ class LastSlots(State):
 
 @dataclass(frozen=True)
 class GroupSlots(State):
-    """For each group the highest key of its rows' last stored scores, and the scores above a key of its own."""
+    """For each group, the highest key of its rows' last stored scores, and the number of scores above the group's key."""
 
     highest: Annotated[Ints, HIGHEST_OF_EACH]
     n_above: Counts
@@ -49,7 +48,7 @@ class GroupSlots(State):
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """Which of the columns holds the last stored score, and a key for each group."""
+    """The column of the last stored score, and a key per group."""
 
     dtype: Dtype
     n_columns: int
@@ -77,7 +76,7 @@ def tally_last_slots(slabs: Iterable[Array], labels: Array | None, band: int, pl
 
 
 def tally_group_slots(slabs: Iterable[Array], labels: Array, band: int, plan: SlotPlan) -> GroupSlots:
-    """Return the highest last stored score of each group in one band, and the scores above each group's key."""
+    """Return the highest last stored score of each group in one band, and the number of scores above its key."""
     _, groups = SampleGroups(plan.n_columns).split(labels)
     assert groups is not None
     assert plan.keys is not None
@@ -93,40 +92,42 @@ def tally_group_slots(slabs: Iterable[Array], labels: Array, band: int, plan: Sl
 
 
 def _truncation(source: Source) -> Truncation | None:
-    """Return how a source was truncated, or None if it discarded nothing."""
-    what = source.truncation
-    return None if what is None or what.is_whole else what
+    """Return the truncation of a source, or None if nothing was discarded."""
+    truncation = source.truncation
+    return None if truncation is None or truncation.is_whole else truncation
 
 
-def _kept(what: Truncation) -> str:
-    return f"{what.location or 'truncated scores'}, which keeps {what.n_slots} of {what.n_classes} scores of each row"
+def _describe(truncation: Truncation) -> str:
+    location = truncation.location or "truncated scores"
+    return f"{location}, which keeps {truncation.n_slots} of {truncation.n_classes} scores of each row"
 
 
 def _highest_discarded(run: Run) -> int:
-    """Return the key up to which scores may have been discarded. One read."""
+    """Return the highest key that a discarded score may have. One read."""
     return int(run.over(run.source.with_labels(None)).read(_slot_pass(run.source)).highest)
 
 
 def _n_above(run: Run, key: int) -> int:
-    """Return how many stored scores are above a key. One read, unless there are none."""
+    """Return the number of stored scores above a key. One read, unless the key is the highest."""
     source = run.source
     if key >= key_range(source.dtype)[1]:
         return 0
-    wanted = edge_pass(source.dtype, source.shape[1], np.array([key + 1], np.int64))
-    return int(run.over(source.with_labels(None)).read(wanted).n_from()[0])
+    pass_ = edge_pass(source.dtype, source.shape[1], np.array([key + 1], np.int64))
+    return int(run.over(source.with_labels(None)).read(pass_).n_from()[0])
 
 
-def refuse_truncated(source: Source, what: str, *, in_any_order: bool = False) -> None:
-    """Refuse truncated rows; ``in_any_order`` takes those of which nothing was discarded."""
-    found = source.truncation
-    if found is not None and not (in_any_order and found.is_whole):
+def refuse_truncated(source: Source, result: str, *, in_any_order: bool = False) -> None:
+    """Raise ScoresError if rows are truncated; with ``in_any_order``, only if scores were discarded."""
+    truncation = source.truncation
+    if truncation is not None and not (in_any_order and truncation.is_whole):
         raise ScoresError(
-            f"scores must be whole rows for {what}; got truncated ones, {_kept(found)}. Write the store without top_m."
+            f"scores must be whole rows for {result}; got truncated ones, {_describe(truncation)}. "
+            "Write the store without top_m."
         )
 
 
 def refuse_spread(source: Source, ties: str) -> None:
-    """Refuse another order of ties than the first ones of truncated rows, whose classes are not in order."""
+    """Raise OptionError if ties are spread in truncated rows, whose classes are not in order."""
     if source.truncation is not None and ties != "first":
         raise OptionError(
             f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
@@ -136,50 +137,36 @@ def refuse_spread(source: Source, ties: str) -> None:
 
 
 def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = False) -> None:
-    """Refuse budgets that are larger than the rows that are left, before anything else is read."""
-    what = _truncation(run.source)
-    if what is not None and max(budgets) > what.n_slots:
+    """Raise BudgetError if a budget exceeds the length of truncated rows, before anything else is read."""
+    truncation = _truncation(run.source)
+    if truncation is not None and max(budgets) > truncation.n_slots:
         n_sure = _n_above(run, _highest_discarded(run))
-        raise BudgetError(_refusal(what, max(budgets), n_sure, run.source.shape[0], straddle))
+        raise BudgetError(_refusal(truncation, max(budgets), n_sure, run.source.shape[0], straddle))
 
 
 def certify_budgets(
     run: Run, budgets: Sequence[Fraction], keys: Sequence[int], n_ranks: Sequence[int] | None = None
 ) -> None:
-    """Refuse budgets whose answer the discarded scores could change, given the keys of their thresholds.
+    """Raise BudgetError if discarded scores could change the result of a budget. One more read.
 
-    ``n_ranks`` are the ranks that each budget's straddle strengths need. One more read.
-
-    Raises
-    ------
-    BudgetError
-        With the largest budget that is certain.
-
+    ``keys`` are the keys of the thresholds, ``n_ranks`` the ranks that the straddle strengths of each budget need. The
+    message has the largest budget that is certain.
     """
-    what = _truncation(run.source)
-    if what is None:
+    truncation = _truncation(run.source)
+    if truncation is None:
         return
     highest = _highest_discarded(run)
     for i, (budget, key) in enumerate(zip(budgets, keys, strict=True)):
         needed: Any = budget if n_ranks is None else n_ranks[i]
-        if not (key > highest and needed <= what.n_slots):
+        if not (key > highest and needed <= truncation.n_slots):
             n_sure = _n_above(run, highest)
-            raise BudgetError(_refusal(what, budget, n_sure, run.source.shape[0], n_ranks is not None))
+            raise BudgetError(_refusal(truncation, budget, n_sure, run.source.shape[0], n_ranks is not None))
 
 
 def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples: Ints, groups: Ints) -> None:
-    """Refuse budgets whose answer for some group the discarded scores could change, given the keys of thresholds.
-
-    These are by budget and group. One more read.
-
-    Raises
-    ------
-    BudgetError
-        With the largest budget that is certain for the first such group.
-
-    """
-    what = _truncation(run.source)
-    if what is None:
+    """Check, as ``certify_budgets``, the results of each group, given threshold keys by budget and group."""
+    truncation = _truncation(run.source)
+    if truncation is None:
         return
     highest = run.read(_slot_pass(run.source, np.full(keys.shape[1], KEY_MAX))).highest
     uncertain = (keys <= highest)[:, groups]
@@ -187,72 +174,74 @@ def certify_groups(run: Run, budgets: Sequence[Fraction], keys: Ints, n_samples:
         group = groups[np.flatnonzero(uncertain.any(0))[0]]
         budget = budgets[int(np.flatnonzero(keys[:, group] <= highest[group])[0])]
         n_sure = int(run.read(_slot_pass(run.source, highest)).n_above[group])
-        raise BudgetError(_refusal(what, budget, n_sure, int(n_samples[group])))
+        raise BudgetError(_refusal(truncation, budget, n_sure, int(n_samples[group])))
 
 
-def _refusal(what: Truncation, budget: Fraction, n_sure: int, n_samples: int, straddle: bool = False) -> str:
-    """Return why a budget is refused if ``n_sure`` scores of the samples are above all that were discarded."""
+def _refusal(truncation: Truncation, budget: Fraction, n_sure: int, n_samples: int, straddle: bool = False) -> str:
+    """Return the message for an uncertain budget if ``n_sure`` scores are above all discarded ones."""
     most = max(0, -(-n_sure // n_samples) - 1)  # budgets k with floor(N k) < n_sure
-    most = min(most, what.n_slots // 2 if straddle else what.n_slots)
+    most = min(most, truncation.n_slots // 2 if straddle else truncation.n_slots)
     hint = ""
-    if straddle and what.n_slots // 2 == most:
+    if straddle and truncation.n_slots // 2 == most:
         hint = " With straddle=False (on the command line --no-straddle) a larger k may be certain."
-    if not most and (not n_sure or (straddle and what.n_slots < 2)):
-        return f"k must be certain; got {show(budget)}, and none is from {_kept(what)}. Use a store with more of them.{hint}"
+    if not most and (not n_sure or (straddle and truncation.n_slots < 2)):
+        return (
+            f"no k is certain from {_describe(truncation)}; got k = {show(budget)}. "
+            f"Use a store that keeps more of them.{hint}"
+        )
     rule = f"at most {most}" if most else f"below {show(Fraction(n_sure, n_samples))}"
     return (
-        f"k must be {rule} to be certain from {_kept(what)}; got {show(budget)}. "
-        f"Use a smaller k, or a store with more of them.{hint}"
+        f"k must be {rule} to be certain from {_describe(truncation)}; got {show(budget)}. "
+        f"Use a smaller k, or a store that keeps more of them.{hint}"
     )
 
 
-def certify_ranks(source: Source, n_ranks: int, got: str) -> None:
-    """Refuse ranks that are not stored of every row; those that are stored are the same as in whole rows."""
-    what = _truncation(source)
-    if what is not None and n_ranks > what.n_slots:
+def certify_ranks(source: Source, n_ranks: int, argument: str) -> None:
+    """Raise BudgetError if more ranks are needed than truncated rows have. Stored ranks are the same as in whole rows."""
+    truncation = _truncation(source)
+    if truncation is not None and n_ranks > truncation.n_slots:
         raise BudgetError(
-            f"{got} must need at most {what.n_slots} ranks to be certain from {_kept(what)}; got one that needs {n_ranks}. "
-            "Use a smaller one, or a store with more of them."
+            f"{argument} must need at most {truncation.n_slots} ranks to be certain from {_describe(truncation)}; "
+            f"got one that needs {n_ranks}. Use a smaller one, or a store that keeps more of them."
         )
 
 
 def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence[int]) -> None:
-    """Refuse thresholds that discarded scores could exceed, given the first key above each. One more read."""
-    what = _truncation(run.source)
-    if what is None:
+    """Raise OptionError if a discarded score could exceed a threshold, given the first key above each. One more read."""
+    truncation = _truncation(run.source)
+    if truncation is None:
         return
     highest = _highest_discarded(run)
     for threshold, first in zip(thresholds, first_keys, strict=True):
         if first <= highest:
             least = decode([highest], run.source.dtype)[0]
             raise OptionError(
-                f"thresholds must be at least {least} to be certain from {_kept(what)}; got {threshold}. "
-                "Use higher ones, or a store with more of them."
+                f"thresholds must be at least {least} to be certain from {_describe(truncation)}; got {threshold}. "
+                "Use higher ones, or a store that keeps more of them."
             )
 
 
-def certify_first_key(run: Run, first: int, what: str) -> None:
-    """Refuse sets of all scores from a key up that could hold discarded ones. One more read."""
-    found = _truncation(run.source)
-    if found is not None and first <= _highest_discarded(run):
+def certify_first_key(run: Run, first: int, argument: str) -> None:
+    """Raise ScoresError if sets of all scores from a key up could contain discarded scores. One more read."""
+    truncation = _truncation(run.source)
+    if truncation is not None and first <= _highest_discarded(run):
         raise ScoresError(
-            f"{what} must exceed every score that was discarded to be certain from {_kept(found)}; got one that does not. "
-            "Use a larger alpha, or a store with more of them."
+            f"{argument} must exceed every discarded score to be certain from {_describe(truncation)}; "
+            "got one that does not. Use a larger alpha, or a store that keeps more of them."
         )
 
 
 def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
-    """Refuse a least risk that a threshold among the discarded scores might beat. Two more reads.
+    """Raise ScoresError if a threshold among the discarded scores might have less risk. Two more reads.
 
-    Sets of a lower threshold than all that is stored of every row hold at least what lies above that: their risk is at
-    least its cost.
+    Sets with a threshold that low contain all scores above the discarded ones, so their risk is at least the cost of those.
     """
-    what = _truncation(run.source)
-    if what is None:
+    truncation = _truncation(run.source)
+    if truncation is None:
         return
     highest = _highest_discarded(run)
     if best.first_key <= highest or cost * Fraction(_n_above(run, highest), run.source.shape[0]) < best.risk:
         raise ScoresError(
-            f"cost must be high enough for the best threshold to be certain from {_kept(what)}; got {show(cost)}. "
-            "Use a higher one, or a store with more of them."
+            f"cost must be high enough for the best threshold to be certain from {_describe(truncation)}; "
+            f"got {show(cost)}. Use a higher one, or a store that keeps more of them."
         )

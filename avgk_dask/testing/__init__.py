@@ -1,6 +1,6 @@
-"""A kit for tests: the definitions as an oracle, data with known answers, strategies, a counting store.
+"""Tools for tests: the definitions as oracles, data with known answers, hypothesis strategies, and a counting store.
 
-``strategies`` needs hypothesis and is imported on its own.
+``strategies`` needs hypothesis and is imported separately.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class CountingStore(Wrapping):
     Parameters
     ----------
     store
-        The store to read through.
+        The store to wrap.
     reads
-        Counter to add to; by default a new one.
+        Counter to increment; by default a new one.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class CountingStore(Wrapping):
         return f"counting {shown(self._store)}"
 
     def _with_store(self, store: Store) -> CountingStore:
-        """Wrap what zarr makes of the store, such as its read-only form, with the same counter."""
+        """Wrap a form of the store that zarr creates, such as a read-only one, with the same counter."""
         return type(self)(store, self.reads)
 
     def with_read_only(self, read_only: bool = False) -> CountingStore:
@@ -74,12 +74,12 @@ class CountingStore(Wrapping):
         return type(self)(self._store.with_read_only(read_only), self.reads)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """Read a store key, and count it."""
+        """Read a store key and count the read."""
         self.reads[key] += 1
         return await super().get(key, prototype, byte_range)
 
     def chunk_reads(self, array: str = "scores") -> Counter[str]:
-        """Return how often each chunk of an array was read, metadata left out.
+        """Return how often each chunk of an array was read, without metadata.
 
         Parameters
         ----------

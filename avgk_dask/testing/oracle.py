@@ -1,4 +1,7 @@
-"""Every quantity by its definition: slow, obvious, and independent of the package's engine."""
+"""Every quantity by its definition: slow, simple, and independent of the engine.
+
+Cost: oracles sort and compare scores as Python numbers, and are for small matrices only.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ..arrays import Array, Bools
 
 #: A budget, as ``evaluate`` takes it.
 Budget: TypeAlias = float | Decimal | Fraction | str
-#: A score as it is ordered: whether it is a number, and its value.
+#: A score as a sort key: whether it is a number, and its value.
 Ordered: TypeAlias = tuple[int, float]
 
 
@@ -23,13 +26,13 @@ def fraction_of(k: Budget) -> Fraction:
 
 
 def numbers_of(scores: Array) -> list[Ordered]:
-    """Return the scores row by row as Python numbers, -0.0 as 0.0 and NaN below everything."""
+    """Return the scores row by row as sort keys: -0.0 equals 0.0, and NaN is below all numbers."""
     exact = scores if scores.dtype.kind in "iu" else scores.astype(np.float64)
     return [(0, 0) if x != x else (1, x + 0) for x in exact.reshape(-1).tolist()]
 
 
 def _rows(scores: Array) -> list[list[Ordered]]:
-    """Return the scores of each row, as (is a number, value)."""
+    """Return the scores of each row as sort keys."""
     flat, n_classes = numbers_of(scores), scores.shape[1]
     return [flat[i : i + n_classes] for i in range(0, len(flat), n_classes)]
 
@@ -37,13 +40,13 @@ def _rows(scores: Array) -> list[list[Ordered]]:
 def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
     """Return lambda, n_above, n_ties, n_kept: sort all scores and count.
 
-    lambda is the (B + 1)-th largest of the N C scores, B = floor(N k); the smallest one where B = N C. NaN ranks below
-    all numbers and is never kept.
+    lambda is the (B + 1)-th largest of the N C scores, B = floor(N k), or the smallest if B = N C. NaN ranks below all
+    numbers and is never kept.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     k
         Budget in (0, C].
 
@@ -51,10 +54,6 @@ def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
     -------
     tuple
         ``(lambda, n_above, n_ties, n_kept)``.
-
-    Notes
-    -----
-    Cost: sorts all N C scores as Python numbers; for small matrices.
 
     Examples
     --------
@@ -74,12 +73,12 @@ def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
 
 
 def oracle_average_k_sets(scores: Array, k: Budget, ties: str = "first") -> Bools:
-    """Return the sets: everything above lambda, then ties in row-major order, or spread, until the budget is full.
+    """Return the sets: all scores above lambda, then ties (in row-major order, or spread) until the budget is used.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     k
         Budget in (0, C].
     ties
@@ -90,10 +89,6 @@ def oracle_average_k_sets(scores: Array, k: Budget, ties: str = "first") -> Bool
     ndarray
         Boolean, of the scores' shape.
 
-    Notes
-    -----
-    Cost: that of ``oracle_threshold``; for small matrices.
-
     Examples
     --------
     >>> import numpy as np
@@ -103,17 +98,17 @@ def oracle_average_k_sets(scores: Array, k: Budget, ties: str = "first") -> Bool
 
     """
     value, _, _, n_kept = oracle_threshold(scores, k)
-    wanted = (0, 0) if value != value else (1, value)
+    threshold = (0, 0) if value != value else (1, value)
     flat = numbers_of(scores)
-    tied = [i for i, x in enumerate(flat) if x == wanted]
+    tied = [i for i, x in enumerate(flat) if x == threshold]
     if ties == "spread":
-        tied.sort(key=lambda i: -(_splitmix64(i) >> 24))  # stable: in row-major order among equals
+        tied.sort(key=lambda i: -(_splitmix64(i) >> 24))  # stable: equal numbers stay in row-major order
     kept = set(tied[:n_kept])
-    return np.array([x > wanted or i in kept for i, x in enumerate(flat)]).reshape(scores.shape)
+    return np.array([x > threshold or i in kept for i, x in enumerate(flat)]).reshape(scores.shape)
 
 
 def _splitmix64(number: int) -> int:
-    """Return the pseudo-random number of a flat index into the matrix."""
+    """Return the pseudo-random number of a flat index."""
     x = (number + 0x9E3779B97F4A7C15) % 2**64
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
@@ -128,13 +123,13 @@ def _label_weights(sets: Bools, labels: Array) -> list[Fraction]:
 
 
 def _outside(weight: Fraction, labels: Array) -> float:
-    """Return 1 - weight / n as one exact fraction, rounded once; 0 where probabilities sum to more than 1 by rounding."""
+    """Return 1 - weight / n, rounded once; 0 if rounded probabilities sum to more than 1."""
     n_labelled = len(labels) if labels.ndim == 2 else int((labels >= 0).sum())
     return float(max(1 - weight / n_labelled, Fraction(0))) if n_labelled else math.nan
 
 
 def _error(sets: Bools, labels: Array | None) -> float:
-    """Return the error of sets: the label weight outside, over the labelled samples."""
+    """Return the error of sets: the label weight outside, divided by the number of labelled samples."""
     return math.nan if labels is None else _outside(sum(_label_weights(sets, labels), Fraction(0)), labels)
 
 
@@ -144,7 +139,7 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     labels
         N integers (negative: unlabelled), or a matrix of probabilities.
     k
@@ -153,11 +148,7 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
     Returns
     -------
     tuple
-        ``(lowest, highest, expected)``; all NaN where no sample is labelled.
-
-    Notes
-    -----
-    Cost: that of ``oracle_threshold``; for small matrices.
+        ``(lowest, highest, expected)``; all NaN if no sample is labelled.
 
     Examples
     --------
@@ -167,11 +158,10 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
 
     """
     value, _, n_ties, n_kept = oracle_threshold(scores, k)
-    wanted = (0, 0) if value != value else (1, value)
+    threshold = (0, 0) if value != value else (1, value)
     flat = numbers_of(scores)
-    above, tied = (
-        np.array(found).reshape(scores.shape) for found in ([x > wanted for x in flat], [x == wanted for x in flat])
-    )
+    above = np.array([x > threshold for x in flat]).reshape(scores.shape)
+    tied = np.array([x == threshold for x in flat]).reshape(scores.shape)
     base = sum(_label_weights(above, labels), Fraction(0))
     weights = sorted(_label_weights(tied, labels), reverse=True)
     most = sum(weights[:n_kept], Fraction(0))
@@ -182,12 +172,12 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
 
 
 def oracle_top_k_sets(scores: Array, k: int) -> Bools:
-    """Return each row's k highest scores, the lowest class first among equals; never a NaN.
+    """Return each row's k highest scores, the lowest class first among equal scores; never NaN.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     k
         Integer budget in 1..C.
 
@@ -195,10 +185,6 @@ def oracle_top_k_sets(scores: Array, k: int) -> Bools:
     -------
     ndarray
         Boolean, of the scores' shape.
-
-    Notes
-    -----
-    Cost: sorts every row as Python numbers; for small matrices.
 
     Examples
     --------
@@ -209,7 +195,7 @@ def oracle_top_k_sets(scores: Array, k: int) -> Bools:
     """
     chosen = np.zeros(scores.shape, bool)
     for i, row in enumerate(_rows(scores)):
-        order = sorted(range(len(row)), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
+        order = sorted(range(len(row)), key=lambda j: row[j], reverse=True)  # sorted is also stable in reverse
         for j in order[:k]:
             chosen[i, j] = row[j][0] == 1
     return chosen
@@ -221,7 +207,7 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     labels
         N integers (negative: unlabelled), or a matrix of probabilities, or None.
     k
@@ -235,15 +221,11 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
         ``threshold, n_above, n_ties, n_kept, average_set_size, average_k_error``, its lowest, highest and expected
         value, ``top_k_error`` and ``set_size_count``, as ``evaluate`` names them; errors are exact fractions, rounded once.
 
-    Notes
-    -----
-    Cost: that of ``oracle_threshold``, several times; for small matrices.
-
     Examples
     --------
     >>> import numpy as np
-    >>> found = oracle_evaluate(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 1)
-    >>> found["average_k_error"], found["top_k_error"], found["set_size_count"]
+    >>> result = oracle_evaluate(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 1)
+    >>> result["average_k_error"], result["top_k_error"], result["set_size_count"]
     (0.5, 0.5, [0, 2])
 
     """
@@ -270,14 +252,14 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
 def oracle_transfer(
     calibration: Array, scores: Array, labels: Array | None, k: Budget, guarantee: str | None = None
 ) -> dict[str, float]:
-    """Return what the threshold of calibration scores makes of others, for one budget, by definition.
+    """Return the result of applying the threshold of calibration scores to other scores, for one budget.
 
     Parameters
     ----------
     calibration
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     scores
-        Another, with as many classes.
+        Another matrix with the same number of classes.
     labels
         N integers (negative: unlabelled), or a matrix of probabilities, or None.
     k
@@ -290,15 +272,11 @@ def oracle_transfer(
     dict
         The variables of ``transfer``.
 
-    Notes
-    -----
-    Cost: that of ``oracle_threshold``, twice; for small matrices.
-
     Examples
     --------
     >>> import numpy as np
-    >>> found = oracle_transfer(np.array([[0.6, 0.3], [0.4, 0.2]]), np.array([[0.5, 0.4], [0.1, 0.35]]), None, 1)
-    >>> found["threshold"], found["average_set_size"], found["own_threshold"]
+    >>> result = oracle_transfer(np.array([[0.6, 0.3], [0.4, 0.2]]), np.array([[0.5, 0.4], [0.1, 0.35]]), None, 1)
+    >>> result["threshold"], result["average_set_size"], result["own_threshold"]
     (0.3, 1.5, 0.35)
 
     """
@@ -324,14 +302,14 @@ def oracle_transfer(
 
 
 def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[str, float]:
-    """Return the least budget whose average-k error is at most a target: try them all.
+    """Return the least budget whose average-k error is at most a target, by trying all budgets.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     labels
-        Class numbers, negative where there is none.
+        Class numbers; negative: unlabelled.
     max_error
         The target, from 0 to 1.
 
@@ -339,11 +317,7 @@ def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[s
     -------
     dict
         ``budget`` (B), ``threshold`` (the (B + 1)-th largest score, or the smallest), ``error``, ``top_k`` and
-        ``top_k_error``; infinite budgets where none is enough.
-
-    Notes
-    -----
-    Cost: N C budgets, each of which looks at all labels; for small matrices.
+        ``top_k_error``; budgets are infinite if none is sufficient.
 
     Examples
     --------
@@ -353,24 +327,24 @@ def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[s
 
     """
     flat, n_classes = numbers_of(scores), scores.shape[1]
-    order = sorted(range(len(flat)), key=lambda p: (flat[p], -p), reverse=True)
-    order = [place for place in order if flat[place][0]]
-    wanted = {i * n_classes + int(y) for i, y in enumerate(labels) if y >= 0}
-    found = {"budget": math.inf, "top_k": math.inf}
+    order = sorted(range(len(flat)), key=lambda i: (flat[i], -i), reverse=True)
+    order = [i for i in order if flat[i][0]]
+    label_indices = {i * n_classes + int(y) for i, y in enumerate(labels) if y >= 0}
+    result = {"budget": math.inf, "top_k": math.inf}
     for budget in range(len(order) + 1):
-        error = 1 - Fraction(len(wanted.intersection(order[:budget])), len(wanted))
+        error = 1 - Fraction(len(label_indices.intersection(order[:budget])), len(label_indices))
         if error <= fraction_of(max_error):
             lowest = order[budget] if budget < len(order) else order[-1]
             value = math.nan if budget == len(order) < len(flat) else flat[lowest][1]
-            found |= {"budget": budget, "threshold": value, "error": float(error)}
+            result |= {"budget": budget, "threshold": value, "error": float(error)}
             break
     for k in range(1, n_classes + 1):
         sets = oracle_top_k_sets(scores, k).reshape(-1)
-        error = 1 - Fraction(sum(bool(sets[place]) for place in wanted), len(wanted))
+        error = 1 - Fraction(sum(bool(sets[i]) for i in label_indices), len(label_indices))
         if error <= fraction_of(max_error):
-            found |= {"top_k": k, "top_k_error": float(error)}
+            result |= {"top_k": k, "top_k_error": float(error)}
             break
-    return found
+    return result
 
 
 def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, float]:
@@ -381,7 +355,7 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     k
         Integer budget.
     order
@@ -390,11 +364,7 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
     Returns
     -------
     tuple
-        ``(strength, weight, magnitude)``; strength and magnitude NaN where a score of these ranks is infinite or NaN.
-
-    Notes
-    -----
-    Cost: N * N pairs of Python numbers; for small matrices.
+        ``(strength, weight, magnitude)``; strength and magnitude are NaN if a score of these ranks is infinite or NaN.
 
     Examples
     --------
@@ -415,21 +385,17 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
 
 
 def oracle_supports(scores: Array) -> list[tuple[float, float]]:
-    """Return the smallest and the largest score of every rank, NaN below all numbers.
+    """Return the smallest and the largest score of every rank; NaN is below all numbers.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
 
     Returns
     -------
     list
         ``(smallest, largest)`` for the ranks 1..C.
-
-    Notes
-    -----
-    Cost: sorts every row as Python numbers; for small matrices.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Simulated scores with known answers, the same from a seed whatever the chunking.
+"""Simulated scores with known answers.
 
-Every row has its own stretch of a counter-based random stream, so a row's values depend on the
-seed and the row number alone.
+Every row has its own part of a counter-based random stream, so its values depend only on the seed and the row number, not
+on the chunks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ..store.read.manifest import Digests
 from ..store.where.addresses import WritableArray
 
 _EXAMPLES = (1, 2, 3, 4)
-#: Of 300 consecutive rows, how many are in zones 1, 2, 3: Example 3 has the weights 3/100, 191/300, 1/3.
+#: Rows in zones 1, 2 and 3 out of 300 consecutive rows: Example 3 has the weights 3/100, 191/300, 1/3.
 _ZONE_ROWS = {2: (100, 100, 100), 3: (9, 191, 100), 4: (100, 100, 100)}
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What to simulate; ``simulate_store`` writes it, ``rows`` gives any stretch of rows.
+    """The parameters of a simulation. ``simulate_store`` writes it to a store, ``rows`` returns some rows.
 
     Parameters
     ----------
@@ -42,19 +42,19 @@ class Simulation:
         1 to 4: the toy problems of the paper. By default every row is a shuffled softmax of the same logits
         times the row's own sharpness.
     seed
-        What all rows are drawn from; a row depends on the seed and its number alone, whatever the chunking.
+        Random seed. A row depends only on the seed and its number, not on the chunks.
     dtype
-        Type of the scores, as a name.
+        Name of the dtype of the scores.
     ambiguity
-        How the sharpness spreads between rows, in [0, 10]: at 0 all rows have the same ranked probabilities, so that top-k
-        is optimal and average-k gains nothing; the larger it is, the more average-k gains.
+        Spread of the sharpness between rows, in [0, 10]. At 0 all rows have the same ranked probabilities, so that top-k is
+        optimal and average-k has no gain; the gain grows with the ambiguity.
     levels
-        Round the scores to that many levels, for ties.
+        Round the scores to this many levels, to produce ties.
 
     Raises
     ------
     ScoresError, DtypeError
-        Where a value is out of its range.
+        If a value is out of range.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Simulation:
         if self.example is not None and self.n_classes != 6:
             raise ScoresError(f"n_classes must be 6 for the paper's examples; got {self.n_classes}. Leave it out.")
         if not (math.isfinite(self.ambiguity) and 0 <= self.ambiguity <= 10):
-            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}. Pass 0 for rows alike.")
+            raise ScoresError(f"ambiguity must lie in [0, 10]; got {self.ambiguity}. Pass 0 for equal rows.")
         if self.levels is not None and self.levels < 1:
             raise ScoresError(f"levels must be positive; got {self.levels}. Leave it out for no rounding.")
         if self.n_samples < 1 or self.n_classes < 1:
@@ -88,12 +88,12 @@ class Simulation:
             )
 
     def rows(self, first: int, last: int) -> tuple[Array, Array, Array]:
-        """Return scores, hard labels and eta (the labels' true probabilities) of a stretch of rows.
+        """Return scores, hard labels and eta (the labels' true probabilities) of some rows.
 
         Parameters
         ----------
         first, last
-            The stretch is that of the rows first, ..., last - 1.
+            The rows are first, ..., last - 1.
         """
         uniform = self._uniform(first, last)
         if self.example is None:
@@ -105,13 +105,13 @@ class Simulation:
 
     def _uniform(self, first: int, last: int) -> Array:
         """Return C + 2 uniform numbers in (0, 1) for each row: for the label, the row, the scores."""
-        blocks = -(-(self.n_classes + 2) // 4)  # the generator yields four numbers a step
+        blocks = -(-(self.n_classes + 2) // 4)  # the generator yields four numbers per step
         generator = np.random.Philox(key=self.seed, counter=first * blocks)
         raw = generator.random_raw((last - first) * blocks * 4).reshape(last - first, -1)
         return ((raw[:, : self.n_classes + 2] >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
     def _softmax(self, uniform: Array) -> Array:
-        """Return softmaxes of one profile of logits, sharpened differently and shuffled in every row."""
+        """Return softmaxes of one profile of logits, with a different sharpness and order in every row."""
         sharpness = 2.0 * np.exp(self.ambiguity * (2 * uniform[:, 1:2] - 1))
         profile = -np.log(-np.log((np.arange(self.n_classes, 0, -1) - 0.5) / self.n_classes))  # Gumbel quantiles
         weights = np.exp((profile - profile[0]) * sharpness)
@@ -174,9 +174,9 @@ def simulate(
     Parameters
     ----------
     n_samples, n_classes, example, seed, dtype, ambiguity, levels
-        Those of ``Simulation``.
+        As for ``Simulation``.
     chunk_rows
-        Rows of a chunk; by default those of about 10 MB.
+        Rows per chunk; by default about 10 MB.
 
     Returns
     -------
@@ -186,11 +186,11 @@ def simulate(
     Raises
     ------
     ScoresError, DtypeError
-        Where a value is out of its range.
+        If a value is out of range.
 
     Notes
     -----
-    Cost: nothing is computed before it is needed, and then again for each read.
+    Cost: computed lazily, again for each read.
 
     Examples
     --------
@@ -236,24 +236,24 @@ def simulate_store(
     path
         Path, URL or Zarr store to write to.
     spec
-        What to simulate.
+        The simulation.
     chunks
-        Rows and classes of a chunk; by default whole rows of about 10 MB.
+        Rows and classes per chunk; by default whole rows of about 10 MB.
     soft
-        Whether to write eta as the labels instead of classes.
+        Whether to write eta as labels instead of class numbers.
     overwrite
-        Replace a Zarr store that is there.
+        Replace an existing Zarr store.
     progress
         Whether to show a progress bar on stderr.
 
     Raises
     ------
     StoreError
-        Where there is something already, or it cannot be written.
+        If the path exists already or cannot be written.
 
     Notes
     -----
-    Cost: each chunk is written once; a task takes the memory of a few chunks.
+    Cost: each chunk is written once; a task needs memory for a few chunks.
 
     Examples
     --------
@@ -280,12 +280,12 @@ def simulate_store(
             write(spec, scores, soft_labels, first, min(first + layout.rows, spec.n_samples))
             for first in range(0, spec.n_samples, layout.rows)
         ]
-        written = compute(tasks, "simulate")
-        current_progress(mine=True).enter("writing")  # what is left of it
-        for digests, _ in written:
+        parts = compute(tasks, "simulate")
+        current_progress(mine=True).enter("writing")
+        for digests, _ in parts:
             draft.digests |= digests
-        if not soft:  # at once: their chunks span many chunks of scores
-            classes = np.concatenate([classes for _, classes in written])
+        if not soft:  # written together, because a chunk of labels spans many chunks of scores
+            classes = np.concatenate([classes for _, classes in parts])
             draft.digests |= write_rows(draft.add_column("labels", spec.n_samples), 0, classes)
         draft.finish()
 
@@ -293,7 +293,7 @@ def simulate_store(
 def _write_rows(
     spec: Simulation, scores: WritableArray, soft_labels: WritableArray | None, first: int, last: int
 ) -> tuple[Digests, Array]:
-    """Write a stretch of rows; return the digests of its chunks and its hard labels."""
+    """Write some rows; return the digests of their chunks and their hard labels."""
     values, classes, eta = spec.rows(first, last)
     digests = write_rows(scores, first, values)
     if soft_labels is not None:

@@ -1,4 +1,7 @@
-"""Breakdowns, standard errors and conformal sets by their definition, sample by sample in exact fractions: slow and obvious."""
+"""Breakdowns, standard errors and conformal sets by their definition, sample by sample in exact fractions.
+
+Cost: as for ``oracle``; for small matrices only.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,23 @@ from .oracle import Budget, _rows, _splitmix64, fraction_of, numbers_of, oracle_
 
 
 def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> dict[int, dict[str, float]]:
-    """Return what ``breakdown`` tells of each group, for one budget, by definition.
+    """Return the variables of ``breakdown`` for each group, for one budget, by definition.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     labels
         N integers; negative: unlabelled.
     k
         Budget in (0, C].
     groups
-        An integer a sample; the labels themselves for a breakdown by class.
+        One integer per sample; the labels themselves for a breakdown by class.
 
     Returns
     -------
     dict
         By group: ``n_samples, n_labelled, average_k_error, top_k_error, average_set_size``.
-
-    Notes
-    -----
-    Cost: that of ``oracle_average_k_sets``; for small matrices.
 
     Examples
     --------
@@ -45,36 +44,37 @@ def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> 
 
     """
     sets = oracle_average_k_sets(scores, k)
-    whole = fraction_of(k).denominator == 1
-    top = oracle_top_k_sets(scores, int(fraction_of(k))) if whole else None
-    found = {}
+    is_integer = fraction_of(k).denominator == 1
+    top = oracle_top_k_sets(scores, int(fraction_of(k))) if is_integer else None
+    result = {}
     for group in sorted(set(groups.tolist())):
-        mine = [i for i, name in enumerate(groups.tolist()) if name == group]
-        labelled = [i for i in mine if labels[i] >= 0]
+        members = [i for i, name in enumerate(groups.tolist()) if name == group]
+        labelled = [i for i in members if labels[i] >= 0]
         n = len(labelled)
         missed = sum(not sets[i, labels[i]] for i in labelled)
         top_missed = None if top is None else sum(not top[i, labels[i]] for i in labelled)
-        found[group] = {
-            "n_samples": len(mine),
+        result[group] = {
+            "n_samples": len(members),
             "n_labelled": n,
             "average_k_error": missed / n if n else math.nan,
             "top_k_error": top_missed / n if n and top_missed is not None else math.nan,
-            "average_set_size": sum(int(sets[i].sum()) for i in mine) / len(mine),
+            "average_set_size": sum(int(sets[i].sum()) for i in members) / len(members),
         }
-    return found
+    return result
 
 
 def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: str = "first") -> list[Fraction]:
-    """Return what each sample adds to an error, N times over: its influence.
+    """Return the influence of each sample on an error: N times its contribution.
 
-    With n of N samples labelled, e the error, m = 1 for a label outside its set: (N / n) (m - e) for a labelled sample, and
-    for average-k also r (Z - mean Z), Z the size of its set. r is N / n times the share of labels among the w scores that
-    rank just above the budget B, ties counted by their share: w the least with w**3 >= B**2, at most 16,384.
+    Let n of N samples be labelled, e be the error, and m = 1 if a label is outside its set. The influence is
+    (N / n) (m - e) for a labelled sample, and for average-k additionally r (Z - mean Z), Z the size of its set. r is N / n
+    times the share of labels among the w scores that rank just above the budget B, with ties counted by their share; w is
+    the least integer with w**3 >= B**2, at most 16,384.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     labels
         N integers; negative: unlabelled.
     k
@@ -88,10 +88,6 @@ def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: 
     -------
     list
         N fractions, whose sum is 0.
-
-    Notes
-    -----
-    Cost: that of sorting all scores as Python numbers; for small matrices.
 
     Examples
     --------
@@ -114,23 +110,19 @@ def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: 
 
 
 def oracle_stderr(influences: Sequence[Fraction], clusters: Array | None = None) -> float:
-    """Return the standard error of an error, from the influences of the samples: the root of the sum of their squares, over N.
+    """Return the standard error of an error: the root of the sum of the squared influences, divided by N.
 
     Parameters
     ----------
     influences
-        What ``oracle_influences`` gives, or the difference of two of those.
+        The result of ``oracle_influences``, or the difference of two.
     clusters
-        An integer a sample: influences are first added up in each cluster. By default each sample is one.
+        One integer per sample: influences are first added up per cluster. By default each sample is a cluster.
 
     Returns
     -------
     float
         The standard error.
-
-    Notes
-    -----
-    Cost: one pass over the influences.
 
     Examples
     --------
@@ -169,7 +161,7 @@ def _label_share(scores: Array, labels: Array, k: Budget) -> Fraction:
     return (weight(ends[1]) - weight(ends[0])) / (ends[1] - ends[0])
 
 
-#: What no set holds, and what every set holds whose rank is beyond the calibration samples.
+#: The cost of NaN, which is in no set, and the threshold of sets that contain all other classes.
 _NEVER, _EVERYTHING = (2, 0), (1, 0)
 
 
@@ -180,38 +172,30 @@ def _draw(seed: int, stream: int, sample: int) -> float:
 
 
 def oracle_conformal_costs(
-    scores: Array,
-    method: str = "lac",
-    penalty: Budget = 0,
-    k_reg: int = 0,
-    seed: int | None = None,
-    stream: int = 0,
+    scores: Array, method: str = "lac", penalty: Budget = 0, k_reg: int = 0, seed: int | None = None, stream: int = 0
 ) -> list[list[tuple[int, Any]]]:
-    """Return what each class of each sample costs: those that cost least enter the sets first.
+    """Return the conformal cost of each class of each sample. Classes with the least cost enter the sets first.
 
     Parameters
     ----------
     scores
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     method
-        ``"lac"``: the score with its sign changed; ``"top_k"``: the rank; ``"aps"``: the sum of the probabilities of the ranks
-        down to and with the class's own, each rounded to a multiple of 2**-60; ``"raps"``: with a penalty for late ranks,
-        and as many bits less as the largest penalty has.
+        ``"lac"``: the negative score. ``"top_k"``: the rank. ``"aps"``: the sum of the probabilities down to the class's rank,
+        each rounded to a multiple of 2**-60. ``"raps"``: the same plus a penalty for ranks beyond ``k_reg``, with fewer bits
+        if the penalty is large.
     penalty, k_reg
-        Those of ``"raps"``.
+        Options of ``"raps"``.
     seed
-        Where given, costs of probabilities are less by U times the class's own, U the random number of the sample.
+        If not None, U times the probability of the class is subtracted from ``"aps"`` and ``"raps"`` costs, where U is the
+        sample's random number.
     stream
         0 for calibration samples, 1 for new ones, whose random numbers differ.
 
     Returns
     -------
     list
-        For each sample a list of (0, cost); (2, 0) where the score is NaN.
-
-    Notes
-    -----
-    Cost: sorts every row as Python numbers; for small matrices.
+        For each sample a list of (0, cost), or (2, 0) if the score is NaN.
 
     Examples
     --------
@@ -224,9 +208,9 @@ def oracle_conformal_costs(
     most = int(2 + fraction_of(penalty) * max(0, n_classes - k_reg)) + 1
     unit = 2 ** (62 - most.bit_length())
     late = round(fraction_of(penalty) * unit)
-    found = []
+    result = []
     for i, row in enumerate(_rows(scores)):
-        order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is stable in reverse, too
+        order = sorted(range(n_classes), key=lambda j: row[j], reverse=True)  # sorted is also stable in reverse
         costs: list[tuple[int, Any]] = [_NEVER] * n_classes
         total = 0
         for rank, j in enumerate(order, start=1):
@@ -242,9 +226,9 @@ def oracle_conformal_costs(
                 part = 0 if seed is None else round(Fraction(value * _draw(seed, stream, i)) * unit)
                 costs[j] = 0, Fraction(total - part + late * max(0, rank - k_reg), unit)
             else:
-                raise ValueError(f"the oracle does not know the method {method!r}")
-        found.append(costs)
-    return found
+                raise ValueError(f"unknown method {method!r}")
+        result.append(costs)
+    return result
 
 
 def oracle_conformal(
@@ -262,13 +246,13 @@ def oracle_conformal(
     Parameters
     ----------
     calibration
-        NumPy matrix (sample, class), small enough for Python's own numbers.
+        NumPy matrix (sample, class).
     labels
-        Class numbers, negative where there is none.
+        Class numbers; negative: unlabelled.
     scores
-        Another matrix, with as many classes.
+        Another matrix with the same number of classes.
     alpha
-        The error that is allowed.
+        The allowed error.
     method
         As for ``oracle_conformal_costs``.
     by
@@ -281,12 +265,8 @@ def oracle_conformal(
     Returns
     -------
     tuple
-        Thresholds by group (0 where there is one), and a boolean matrix. The threshold is the cost of rank ceil((n + 1) (1 - alpha)),
-        for LAC the score that has it; infinite where everything is in.
-
-    Notes
-    -----
-    Cost: that of ``oracle_conformal_costs``, twice; for small matrices.
+        Thresholds by group (0 if there is only one), and a boolean matrix. A threshold is the cost of rank
+        ceil((n + 1) (1 - alpha)), converted to a score for LAC, and infinite if the sets contain all classes.
 
     Examples
     --------
@@ -299,15 +279,15 @@ def oracle_conformal(
     """
     n_classes = scores.shape[1]
     costs = oracle_conformal_costs(calibration, method, stream=0, **options)
-    mine: dict[int, list[tuple[int, Any]]] = {}
+    label_costs: dict[int, list[tuple[int, Any]]] = {}
     for i, label in enumerate(labels.tolist()):
         if label >= 0:
             group = 0 if by is None else label if isinstance(by, str) else int(by[i])
-            mine.setdefault(group, []).append(costs[i][label])
+            label_costs.setdefault(group, []).append(costs[i][label])
     limits = {}
-    for group, found in mine.items():
-        rank = math.ceil((len(found) + 1) * (1 - fraction_of(alpha)))
-        limits[group] = min(sorted(found)[rank - 1], _EVERYTHING) if rank <= len(found) else _EVERYTHING
+    for group, own in label_costs.items():
+        rank = math.ceil((len(own) + 1) * (1 - fraction_of(alpha)))
+        limits[group] = min(sorted(own)[rank - 1], _EVERYTHING) if rank <= len(own) else _EVERYTHING
     sets = np.zeros(scores.shape, bool)
     new = oracle_conformal_costs(scores, method, stream=1, **options)
     for i in range(len(scores)):
@@ -318,7 +298,7 @@ def oracle_conformal(
 
 
 def _shown(limit: tuple[int, Any], method: str, n_classes: int) -> float:
-    """Return a threshold as users see it."""
+    """Return a threshold in the form that users see."""
     if limit == _EVERYTHING:
         return {"lac": -math.inf, "top_k": n_classes}.get(method, math.inf)
     return float(-limit[1] if method == "lac" else limit[1]) + 0.0

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: small hostile matrices, ragged chunks, labels and budgets, with their boundaries on purpose."""
+"""Hypothesis strategies for small adversarial matrices, ragged chunks, labels and budgets, including boundary cases."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def as_dtype(name: str) -> Dtype:
 
 
 def _sizes(most: int) -> st.SearchStrategy[int]:
-    """Draw a number of samples or classes, 1 and the most on purpose."""
+    """Draw a number of samples or classes; often 1 or the maximum."""
     return st.one_of(st.sampled_from([1, most]), st.integers(1, most))
 
 
 @st.composite
 def bin_ends(draw: st.DrawFn, dtype: Dtype, anchors: list[float]) -> list[float]:
-    """Draw the last value of a bin of 2**s order keys that begins at the lowest value or at an anchor, and the next one."""
+    """Draw the last value of a bin of 2**s order keys that begins at the lowest value or an anchor, and the next value."""
     low, high = key_range(dtype)
     starts = [low, *(int(key) for key in encode(_as_array(anchors, dtype)) if key >= low)]
     last = draw(st.sampled_from(starts)) + (1 << draw(st.integers(0, (high - low).bit_length()))) - 1
@@ -50,13 +50,13 @@ def bin_ends(draw: st.DrawFn, dtype: Dtype, anchors: list[float]) -> list[float]
 
 
 def _as_array(values: list[float], dtype: Dtype) -> Array:
-    """Return Python numbers as an array, without a dtype between that would round them."""
+    """Return Python numbers as an array, without an intermediate dtype that would round them."""
     exact = np.array(values, dtype=object).astype(dtype if dtype.kind in "iu" else np.float64)
     return np.asarray(exact.astype(dtype))
 
 
 def _values(dtype: Dtype) -> tuple[list[float], st.SearchStrategy[float]]:
-    """Return the special values of a dtype, and a strategy for all of them."""
+    """Return the special values of a dtype, and a strategy for all values."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         low, high = int(info.min), int(info.max)
@@ -69,7 +69,7 @@ def _values(dtype: Dtype) -> tuple[list[float], st.SearchStrategy[float]]:
 def score_matrices(
     draw: st.DrawFn, dtypes: tuple[str, ...] = DTYPES, max_samples: int = 12, max_classes: int = 9, nan: bool = False
 ) -> Array:
-    """Draw a matrix with heavy ties, both zeros, infinities, the dtype's extremes and the ends of bins of keys."""
+    """Draw a matrix with many ties, both zeros, infinities, the extremes of the dtype and the ends of bins of keys."""
     dtype = as_dtype(draw(st.sampled_from(dtypes)))
     shape = draw(_sizes(max_samples)), draw(_sizes(max_classes))
     special, anything = _values(dtype)
@@ -86,7 +86,7 @@ def score_matrices(
 def wide_matrices(
     draw: st.DrawFn, dtypes: tuple[str, ...] = DTYPES, max_classes: int = 300, nan: bool = False
 ) -> Array:
-    """Draw a matrix of long rows: values of a small one, mixed at random, with ties or nearly none."""
+    """Draw a matrix of long rows with values of a small matrix, with many or few ties."""
     small = draw(score_matrices(dtypes, nan=nan))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shape = draw(st.integers(1, 6)), draw(st.integers(10, max_classes))
@@ -100,7 +100,7 @@ def wide_matrices(
 
 @st.composite
 def chunkings(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Draw ragged chunks of both axes."""
+    """Draw ragged chunks along each axis."""
     return tuple(_split(n, draw(st.sets(st.integers(1, max(n - 1, 1)), max_size=4))) for n in shape)
 
 
@@ -117,7 +117,7 @@ def hard_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
 
 @st.composite
 def soft_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
-    """Draw probabilities for each sample and class, tiny ones included; rows sum to 1, but for rounding."""
+    """Draw probabilities for each sample and class, including tiny ones; rows sum to 1 up to rounding."""
     one = st.one_of(st.sampled_from([0.0, 1.0, 0.1, 1 / 3, 5e-324, 1e-300]), st.floats(0, 1))
     n = shape[0] * shape[1]
     drawn = np.array(draw(st.lists(one, min_size=n, max_size=n))).reshape(shape)
@@ -127,11 +127,11 @@ def soft_labels(draw: st.DrawFn, shape: tuple[int, int]) -> Array:
 
 @st.composite
 def budgets(draw: st.DrawFn, n_classes: int, scores: Array | None = None) -> list[int | Fraction]:
-    """Draw different budgets in (0, C]: integers, C and C/2, fractions of all kinds, and the boundaries of some scores."""
+    """Draw different budgets in (0, C]: integers, C and C/2, fractions, and those at which the sets of ``scores`` change."""
     ends = sorted({Fraction(n_classes), max(Fraction(n_classes, 2), Fraction(1)), Fraction(max(1, n_classes - 1))})
-    whole = st.integers(1, n_classes)
-    part = st.fractions(Fraction(1, 30), n_classes, max_denominator=30)
-    kinds: list[st.SearchStrategy[int | Fraction]] = [whole, part, st.sampled_from(ends)]
+    integers = st.integers(1, n_classes)
+    fractions = st.fractions(Fraction(1, 30), n_classes, max_denominator=30)
+    kinds: list[st.SearchStrategy[int | Fraction]] = [integers, fractions, st.sampled_from(ends)]
     if scores is not None:
         kinds.append(_boundaries(scores))
     return list(draw(st.lists(st.one_of(kinds), min_size=1, max_size=4, unique=True)))
@@ -139,7 +139,7 @@ def budgets(draw: st.DrawFn, n_classes: int, scores: Array | None = None) -> lis
 
 @st.composite
 def _boundaries(draw: st.DrawFn, scores: Array) -> Fraction:
-    """Draw a budget at which something changes: B = 0, 1, N C, the numbers that are not NaN, or all scores down to one."""
+    """Draw a budget at a boundary: B = 0, 1, N C, the number of scores that are not NaN, or the rank of some score."""
     n_samples, numbers = len(scores), scores[scores == scores]
     n_real = numbers.size
     counts = [0, 1, scores.size - 1, scores.size, n_real, n_real, n_real - 1, n_real + 1]

@@ -17,6 +17,7 @@ import avgk_dask as avgk
 import avgk_dask.xarray  # registers .avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.api.written_sets import SetChoice, write_sets
+from avgk_dask.sources.planning import reads_far
 from avgk_dask.testing import CountingStore, Simulation
 from avgk_dask.testing.strategies import chunkings
 
@@ -180,7 +181,7 @@ def test_evaluate__reads_far_stores_of_more_dimensions_ahead(chunks, options):
     far = ObjectStore(obstore.store.MemoryStore())
     array = zarr.create_array(far, data=SCORES, chunks=chunks, config={"write_empty_chunks": True})
     with dask.config.set(options):
-        assert as_source(array).is_far
+        assert reads_far(as_source(array))
         found = avgk.evaluate(array, LABELS, KS, where=WHERE)
         assert found.drop_attrs().identical(avgk.evaluate(SCORES[WHERE], LABELS[WHERE], KS).drop_attrs())
 

@@ -18,6 +18,7 @@ import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
 from avgk_dask.sources import ensembles as ensembled
+from avgk_dask.sources.planning import held_bytes
 from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore, Simulation, strategies
 
@@ -313,7 +314,7 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
     ):
         with pytest.raises(avgk.OptionError, match="checkpoint must be of"):
             avgk.evaluate(other, **asked)
-    with pytest.raises(avgk.OptionError, match="checkpoint must be of scores in a store"):
+    with pytest.raises(avgk.OptionError, match="checkpoint must be used with scores in a store"):
         avgk.evaluate(avgk.ensemble([tmp_path / "a", scores[1]]), k=1, checkpoint=tmp_path / "other")
 
 
@@ -335,7 +336,7 @@ def test_progress__counts_the_bytes_of_all_members(models):
 def test_memory__of_a_task_counts_every_member(models):
     one = as_source(stored(models[0][0], (100, 50))["scores"])
     three = as_source(avgk.ensemble([stored(s, (100, 50))["scores"] for s in models[0]]), own_labels=False)
-    assert three.held_bytes() >= 3 * one.held_bytes()
+    assert held_bytes(three) >= 3 * held_bytes(one)
     with dask.config.set({"avgk.memory-limit": "1 MB"}), pytest.raises(avgk.MemoryLimitError):
         avgk.evaluate(avgk.ensemble(models[0]), k=1)
 

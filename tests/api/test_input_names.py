@@ -400,9 +400,7 @@ def test_columns_called_by_class_numbers__must_be_in_their_order(names, tmp_path
     with avgk.ScoreWriter(tmp_path / "s.zarr", C, attributes={"class_names": [*map(str, names)]}) as writer:
         writer.append(SCORES)
     for scores in (frame, as_xarray(SCORES, None, names, None), tmp_path / "s.zarr"):
-        with pytest.raises(
-            avgk.ScoresError, match="must not call their classes by other numbers than 0 to 3, in order"
-        ):
+        with pytest.raises(avgk.ScoresError, match="must name their classes 0 to 3, in order"):
             avgk.evaluate(scores, LABELS, 1)
         assert avgk.threshold(scores, 1) == avgk.threshold(SCORES, 1)  # no labels: the order does not matter
     texts = [str(names[label]) for label in LABELS]

@@ -210,7 +210,7 @@ def test_own_thresholds__of_scores_that_change_between_reads_are_refused():
     )
     with (
         dask.config.set({"avgk.kept-bytes": 10_000, "avgk.small-scores": 0}),
-        pytest.raises(avgk.ScoresError, match="scores must stay the same from one read to the next"),
+        pytest.raises(avgk.ScoresError, match=r"scores (changed|must stay the same)"),
     ):
         avgk.breakdown(lazy, labels, [1, 3], thresholds="own")
 

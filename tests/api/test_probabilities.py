@@ -17,6 +17,7 @@ import avgk_dask as avgk
 from avgk_dask.kernels.numpy import exponentials as plain
 from avgk_dask.results import datasets as json_text
 from avgk_dask.sources import source as sources
+from avgk_dask.sources.planning import band_bytes, slab_bytes
 from avgk_dask.testing import CountingStore, strategies
 
 RNG = np.random.default_rng(11)
@@ -71,7 +72,7 @@ def test_softmax__of_large_bands_is_given_in_slabs_of_the_same_bits(dtype, monke
     with dask.config.set({"avgk.slab-bytes": 1 << 12, "avgk.small-scores": 0}):
         source = avgk.softmax(stored).as_source(None)
         assert (len(source.classes) > 5) == (dtype in ("f4", "f2", "i1"))
-        assert source.slab_bytes() < source.band_bytes() or dtype in ("f8", "i8")
+        assert slab_bytes(source) < band_bytes(source) or dtype in ("f8", "i8")
         assert as_text(avgk.evaluate(avgk.softmax(stored), LABELS, [1, 2.5], where=where)) == whole
         assert avgk.error_curve(avgk.softmax(stored), LABELS).identical(curve)
         if dtype in ("f4", "f2"):

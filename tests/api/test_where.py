@@ -244,7 +244,7 @@ BAD = {
     "other length": (avgk.ScoresError, r"where must have the samples' shape \(300,\)", {"where": WHERE[:-1]}),
     "a matrix": (avgk.ScoresError, r"got shape \(300, 11\)", {"where": GOOD > 3}),
     "masked": (avgk.ScoresError, "where must not be masked", {"where": np.ma.array(WHERE, mask=~WHERE)}),
-    "nothing": (avgk.ScoresError, "where must be True for at least one sample", {"where": WHERE & ~WHERE}),
+    "nothing": (avgk.ScoresError, "exclude all [0-9,]+ samples", {"where": WHERE & ~WHERE}),
     "no integer": (avgk.OptionError, "ignore_index must be an integer; got 0.5", {"ignore_index": 0.5}),
     "a flag": (avgk.OptionError, "ignore_index must be an integer; got True", {"ignore_index": True}),
 }

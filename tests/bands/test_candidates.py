@@ -58,7 +58,7 @@ def test_bad_data__is_named_by_its_first_place_over_all_bands(soft):
     with dask.config.set({"scheduler": "synchronous", "avgk.task-bytes": 1, "avgk.fan-in": 2}):
         for run in (lambda s: avgk.evaluate(s, labels, k=1), lambda s: avgk.error_curve(s, labels),
                     lambda s: avgk.risk(s, labels, 0.5)):  # fmt: skip
-            with pytest.raises(avgk.LabelsError, match="got 2 that do not, the first at sample 5"):
+            with pytest.raises(avgk.LabelsError, match=r"got 2 (that do|rows that are) not, the first at sample 5"):
                 run(lazy)
             scores[[4, 9], 1] = np.nan
             with pytest.raises(avgk.ScoresError, match="got 2 of them, the first at sample 4, class 1"):

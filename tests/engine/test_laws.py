@@ -38,7 +38,7 @@ from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.keys import encode, narrow_keys
 from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
-from avgk_dask.statistics.above import AbovePlan, beside, scan_beside
+from avgk_dask.statistics.above import AbovePlan, BesidePlan, scan_beside
 from avgk_dask.statistics.costs import CostHistogram, CostPlan, CoveragePlan, tally_costs, tally_coverage
 from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
@@ -143,7 +143,7 @@ F8 = np.dtype("f8")
 
 def beside_plan(drawn):
     scan = drawn.search(max_held=0).next_pass()
-    return beside(scan, AbovePlan(F8, drawn.n_classes, (drawn.key, drawn.key + 1)))["plan"]
+    return BesidePlan(scan.work, scan.plan, AbovePlan(F8, drawn.n_classes, (drawn.key, drawn.key + 1)))
 
 
 def ranked_in_bins(scores, in_bins):
@@ -343,7 +343,7 @@ KINDS = {
     ),
     "ToldSets": (
         lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
-        lambda d: lambda t: [content(row) for row in t.told],
+        lambda d: lambda t: [content(row) for row in t.rows],
     ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (

@@ -23,6 +23,7 @@ from avgk_dask.engine.memory import Caps, memory_limit, project
 from avgk_dask.engine.search import ThresholdSearch
 from avgk_dask.engine.tally import RowLook
 from avgk_dask.records import Several
+from avgk_dask.sources.planning import held_bytes
 from avgk_dask.sources.readers import ShapeOnlyReader
 from avgk_dask.sources.source import Source
 from avgk_dask.statistics.regrets import RegretPlan, tally_sets, tally_tops
@@ -261,7 +262,7 @@ def test_task_memory__counts_codecs_that_hold_what_they_decode_twice():
     needed = []
     for codecs in (None, zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec()):
         array = zarr.create_array({}, shape=(200, 200_000), chunks=(200, 200_000), dtype="f4", compressors=codecs)
-        needed.append(as_source(array, missing="fill").held_bytes() // (200 * 200_000 * 4))
+        needed.append(held_bytes(as_source(array, missing="fill")) // (200 * 200_000 * 4))
     assert needed == [3, 3, 4]
 
 

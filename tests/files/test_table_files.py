@@ -368,7 +368,7 @@ def test_tables__whose_integers_become_floats_must_not_lose_digits(tmp_path, nam
     unsigned[1] = 2**53 + 1
     write(pa.table({"a": signed, "b": unsigned}), tmp_path / name)
     with pytest.raises(
-        ScoresError, match=r"got 9007199254740993 at row 1 \(from 0\) of column 'b' of .* Cast all columns"
+        ScoresError, match=r"cannot represent 9007199254740993 at row 1 \(from 0\) of column 'b' of .* Cast all columns"
     ):
         read(open_file(tmp_path / name))
 

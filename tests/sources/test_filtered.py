@@ -1,4 +1,4 @@
-"""Filtered sources: only the samples that exist are seen, and each is called by its own number."""
+"""Filtered sources contain only the samples that exist, and report the original sample numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import zarr
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
+from avgk_dask.sources.planning import choose_pilot_chunks, chunk_shape, pilot_end
 from avgk_dask.sources.row_values import Condition, SampleMask, first_samples
-from avgk_dask.sources.source import choose_pilot_chunks, spread_source
+from avgk_dask.sources.source import spread_source
 from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore
 
@@ -56,7 +57,7 @@ def test_filtered__counts_without_reading_scores():
 
 
 @pytest.mark.parametrize("where", kinds(), ids=["memory", "dask", "stored"])
-def test_filtered__names_samples_by_their_own_numbers(where):
+def test_filtered__reports_original_sample_numbers(where):
     for source in sources(where):
         names = [source.sample(b, r) for b in range(source.n_bands) for r in range(source.rows[b + 1] - source.rows[b])]
         assert names == np.flatnonzero(WHERE).tolist()
@@ -65,26 +66,26 @@ def test_filtered__names_samples_by_their_own_numbers(where):
         assert (spread.reader, spread.places) == (source.reader, source.places)
 
 
-def test_filtered__of_no_sample_is_refused():
+def test_filtered__raises_if_no_sample_is_left():
     for where in kinds(np.zeros(N, bool)):
-        with pytest.raises(avgk.ScoresError, match="where must be True for at least one sample; got 90"):
+        with pytest.raises(avgk.ScoresError, match="exclude all 90 samples"):
             as_source(SCORES, LABELS, where=where)
 
 
-def test_filtered__pilot_looks_at_samples_alone():
+def test_filtered__pilot_reads_only_samples_that_exist():
     where = WHERE.copy()
     where[:13] = False
     where[12] = True
     with dask.config.set({"avgk.small-scores": 0, "avgk.band-bytes": 0, "scheduler": "synchronous"}):
         for source in sources(where):
             for band, column in choose_pilot_chunks(source):
-                assert source.chunk_shape(band, column)[0] > 0
-            wanted = pilot_pass(source, [45])
-            assert Run(source).read(wanted).strip_scores.sum() == sum(r * c for r, c in wanted.plan.shapes)
+                assert chunk_shape(source, band, column)[0] > 0
+            pilot = pilot_pass(source, [45])
+            assert Run(source).read(pilot).strip_scores.sum() == sum(r * c for r, c in pilot.plan.shapes)
 
 
 def joined_bands(where):
-    """Give a source whose bands join row chunks, of which the pilot reads the first alone."""
+    """Return a source whose bands join several row chunks, of which the pilot reads only the first."""
     array = stored(np.tile(SCORES, (8, 1)), (5, 12))
     with dask.config.set({"avgk.band-bytes": 1 << 20, "avgk.pilot-share": 0.001}):
         return as_source(array, where=where)
@@ -94,38 +95,36 @@ def test_filtered__pilot_skips_pieces_of_bands_without_samples():
     n = 8 * N
     some = np.ones(n, bool)
     source = joined_bands(some)
-    firsts = [band for band in range(source.n_bands) if source.piece_end(band) < source.rows[band + 1]]
+    firsts = [band for band in range(source.n_bands) if pilot_end(source, band) < source.rows[band + 1]]
     assert firsts  # pieces are smaller than bands
     for band in firsts[:-1]:
-        some[source.rows[band] : source.piece_end(band)] = False
+        some[source.rows[band] : pilot_end(source, band)] = False
     with dask.config.set({"avgk.small-scores": 0, "avgk.pilot-share": 0.001, "scheduler": "synchronous"}):
-        found = joined_bands(some)
-        assert {band for band, _ in choose_pilot_chunks(found)} <= {
-            *firsts[-1:],
-            *set(range(found.n_bands)) - set(firsts),
-        }
+        filtered = joined_bands(some)
+        usable = {*firsts[-1:], *set(range(filtered.n_bands)) - set(firsts)}
+        assert {band for band, _ in choose_pilot_chunks(filtered)} <= usable
         for band in range(source.n_bands):
-            some[source.rows[band] : source.piece_end(band)] = False
+            some[source.rows[band] : pilot_end(source, band)] = False
         none = joined_bands(some)
         assert choose_pilot_chunks(none) == []
         key = find_thresholds(Run(none), [45]).found[0].key
         assert key == find_thresholds(Run(as_source(np.tile(SCORES, (8, 1))[some])), [45]).found[0].key
 
 
-def test_filtered__gives_all_rows_as_blocks_zero_where_they_do_not_exist():
+def test_filtered__dask_array_has_zeros_for_samples_that_do_not_exist():
     for source in sources():
         assert np.array_equal(source.dask_array().compute(), np.where(WHERE[:, None], SCORES, 0))
 
 
 @pytest.mark.parametrize("where", kinds(), ids=["memory", "dask", "stored"])
-def test_first_samples__are_those_that_exist_before_each_block(where):
+def test_first_samples__counts_the_samples_before_each_block(where):
     mask = SampleMask([Condition(where), Condition(LABELS, 3)], [0, N])
     kept = WHERE & (LABELS != 3)
     assert first_samples(mask, (40, 10, 40)).tolist() == [0, kept[:40].sum(), kept[:50].sum()]
     assert np.array_equal(mask.band(0), kept)
 
 
-def test_filtered__tells_masks_apart_by_token_and_stamps(tmp_path):
+def test_filtered__tokens_and_stamps_depend_on_the_mask(tmp_path):
     array = zarr.create_array(tmp_path / "a.zarr", data=SCORES, chunks=(13, 5), config={"write_empty_chunks": True})
     other = WHERE.copy()
     other[0] = ~other[0]

@@ -1,4 +1,4 @@
-"""Transforms: scores that are changed between reading and ordering, and nothing else is."""
+"""Transforms change scores between reading and ranking, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import zarr
 
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
-from avgk_dask.sources.source import choose_pilot_chunks
+from avgk_dask.sources.planning import choose_pilot_chunks, held_bytes, slab_bytes
 from avgk_dask.sources.transforms import Transform
 from avgk_dask.statistics.thresholds import find_thresholds
 from avgk_dask.testing import CountingStore
 
 SCORES = np.random.default_rng(5).integers(0, 200, (90, 12)).astype(np.uint8)
 LABELS = np.random.default_rng(6).integers(0, 12, 90)
-#: Every way a scan can take.
-WAYS = [
+#: Settings that make a scan take each of its paths.
+PATHS = [
     {},
     {"avgk.small-scores": 0},
     {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.least-events": 4, "avgk.max-events": 4, "avgk.slab-bytes": 1},
@@ -26,7 +26,7 @@ WAYS = [
 
 
 class Shares(Transform):
-    """Each score as a share of its row: other numbers, of another dtype, that whole rows are needed for."""
+    """Each score as a share of its row: of another dtype, and from whole rows."""
 
     dtype = np.dtype(np.float64)
     needs_rows = True
@@ -40,7 +40,7 @@ class Shares(Transform):
 
 
 class Shifted(Transform):
-    """Each score moved by its own place in the matrix."""
+    """Each score shifted by its position in the matrix."""
 
     dtype = np.dtype(np.int64)
 
@@ -54,10 +54,10 @@ class Shifted(Transform):
 
 def outcome(source, ties="first"):
     run = Run(source)
-    found = find_thresholds(run, [45, 90, 200], n_ranks=2, n_ranked=3, ties=ties)
-    tally = found.first_tally
+    search = find_thresholds(run, [45, 90, 200], n_ranks=2, n_ranked=3, ties=ties)
+    tally = search.first_tally
     ranked = np.sort(tally.ranked.keys, axis=1).tolist()
-    sets = [(s.key, s.n_above, s.n_ties, s.set_sizes.tolist(), s.weight) for _, s in sorted(found.found.items())]
+    sets = [(s.key, s.n_above, s.n_ties, s.set_sizes.tolist(), s.weight) for _, s in sorted(search.found.items())]
     return sets, tally.rank_counts[1:3].tolist(), ranked
 
 
@@ -68,51 +68,51 @@ def sources(chunks):
 
 
 @pytest.mark.sample(5)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("chunks", [(90, 12), (13, 5)])
 @pytest.mark.parametrize("transform", [Shares(), Shifted()])
-def test_transformed__is_what_the_transformed_matrix_gives(transform, chunks, way):
+def test_transform__gives_the_results_of_the_transformed_matrix(transform, chunks, path):
     expected = outcome(as_source(transform.apply(SCORES, 0, 0), LABELS))
     for inner in sources(chunks):
-        with dask.config.set(way), dask.config.set(scheduler="synchronous"):
+        with dask.config.set(path), dask.config.set(scheduler="synchronous"):
             source = inner.with_transform(transform)
             assert outcome(source) == expected
             assert np.array_equal(source.dask_array().compute(), transform.apply(SCORES, 0, 0))
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("transforms", [(Shares(), Shifted()), (Shifted(), Shares()), (Shifted(), Shifted())])
-def test_transformed__of_a_transformed_source_does_both(transforms, way):
+def test_transforms__are_applied_in_order(transforms, path):
     twice = SCORES
     for transform in transforms:
         twice = transform.apply(twice, 0, 0)
     expected = outcome(as_source(twice, LABELS))
     for inner in sources((13, 5)):
-        with dask.config.set(way), dask.config.set(scheduler="synchronous"):
+        with dask.config.set(path), dask.config.set(scheduler="synchronous"):
             source = inner.with_transform(transforms[0]).with_transform(transforms[1])
             assert outcome(source) == expected
             assert outcome(source, ties="spread")[0][0][:3] == expected[0][0][:3]
             assert source.reader.dtype == np.uint8
 
 
-def test_transforms__of_the_package_are_those_that_workers_import():
-    import avgk_dask.api.calibration.affine  # noqa: F401  # a home of other ones would bring xarray to the workers
+def test_transforms__are_in_a_module_that_workers_can_import():
+    import avgk_dask.api.calibration.affine  # noqa: F401  # a transform defined here would load xarray on workers
 
     homes = {kind.__module__ for kind in Transform.__subclasses__()} - {__name__}
     assert homes == {"avgk_dask.sources.transforms"}
 
 
-def test_transformed__tells_two_dtypes_and_its_memory():
+def test_transform__has_its_own_dtype_and_memory():
     (_, stored) = sources((20, 5))
     source = stored.with_transform(Shares())
     assert (source.reader.dtype, source.dtype) == (np.uint8, np.float64)
-    assert source.slab_bytes() == 20 * 12 * 8
-    assert source.held_bytes() > stored.held_bytes() + source.slab_bytes()
+    assert slab_bytes(source) == 20 * 12 * 8
+    assert held_bytes(source) > held_bytes(stored) + slab_bytes(source)
     assert source.token != stored.with_transform(Shifted()).token != stored.token
 
 
-def test_transformed__reads_each_chunk_once_beside_the_pilot():
+def test_transform__reads_each_chunk_once_after_the_pilot():
     store = CountingStore(zarr.storage.MemoryStore())
     zarr.create_array(store, data=SCORES, chunks=(5, 4), config={"write_empty_chunks": True})
     source = as_source(zarr.open_array(store, mode="r"), LABELS).with_transform(Shares())

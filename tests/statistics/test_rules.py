@@ -1,4 +1,4 @@
-"""Rules: the same members whatever the block they are asked about."""
+"""Rules give the same members for any block of a matrix."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from avgk_dask.testing import oracle_top_k_sets, strategies
 
 
 @given(data=st.data())
-def test_threshold_rule__chooses_block_by_block_as_in_the_whole(data):
+def test_threshold_rule__does_not_depend_on_blocks(data):
     scores = data.draw(strategies.score_matrices(max_samples=7, nan=True))
     n, c = scores.shape
     key = int(data.draw(st.sampled_from(encode(scores).reshape(-1).tolist())))
     last = data.draw(st.integers(-1, n * c - 1))
     spread = data.draw(st.sampled_from([None, key]))
     rule = ThresholdRule(key, *divmod(last, c), spread=spread) if last >= 0 else ThresholdRule(key, spread=spread)
-    whole = rule.choose(scores, 0, 0, c)
+    members = rule.choose(scores, 0, 0, c)
     if spread is None:
-        keys, place = encode(scores), np.arange(n * c).reshape(n, c)
-        assert np.array_equal(whole, (keys > key) | ((keys == key) & (place <= last)))
+        keys, indices = encode(scores), np.arange(n * c).reshape(n, c)
+        assert np.array_equal(members, (keys > key) | ((keys == key) & (indices <= last)))
     row, column = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, c - 1))
     block = np.ascontiguousarray(scores[row:, column:])
-    assert np.array_equal(rule.choose(block, row, column, c), whole[row:, column:])
+    assert np.array_equal(rule.choose(block, row, column, c), members[row:, column:])
 
 
 @given(data=st.data())

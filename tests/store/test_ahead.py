@@ -21,7 +21,7 @@ from avgk_dask.engine.graph import pass_task
 from avgk_dask.engine.memory import memory_limit, project
 from avgk_dask.engine.tasks import Assignment, TaskNumbers, read_bands
 from avgk_dask.sources import reading
-from avgk_dask.sources.source import group_bands
+from avgk_dask.sources.planning import group_bands
 from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.store.read import ahead, bands, checked
 from avgk_dask.store.read import checked as ranges

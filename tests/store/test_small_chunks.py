@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
-from avgk_dask.sources.source import choose_pilot_chunks
+from avgk_dask.sources.planning import choose_pilot_chunks, chunk_shape
 from avgk_dask.store.read import bands, direct
 from avgk_dask.store.read.grids import Axis
 from avgk_dask.store.read.manifest import chunk_grid, is_metadata
@@ -167,14 +167,14 @@ def test_small_chunks__that_are_missing_are_filled_when_told(tmp_path, layout):
 def test_pilot__reads_its_share_of_small_chunks_from_pieces_of_bands():
     array = zarr.create_array({}, shape=(800_000, 100), chunks=(8, 100), dtype="f4")
     source = as_source(array, missing="fill")
-    pieces = [source.chunk_shape(*chunk) for chunk in choose_pilot_chunks(source)]
+    pieces = [chunk_shape(source, *chunk) for chunk in choose_pilot_chunks(source)]
     assert len(pieces) == 16
     assert 0.04 <= sum(rows for rows, _ in pieces) / 800_000 <= 0.05
     assert all(rows % 8 == 0 for rows, _ in pieces)
     assert len(pieces) / source.n_chunks == pytest.approx(0.05, rel=0.01)
     # with few chunks it reads whole ones
     few = as_source(zarr.create_array({}, shape=(20_000, 50), chunks=(100, 50), dtype="f4"), missing="fill")
-    assert [few.chunk_shape(*chunk) for chunk in choose_pilot_chunks(few)] == [(100, 50)] * 10
+    assert [chunk_shape(few, *chunk) for chunk in choose_pilot_chunks(few)] == [(100, 50)] * 10
 
 
 @pytest.mark.slow

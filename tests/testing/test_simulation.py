@@ -1,4 +1,4 @@
-"""Simulated data: the same whatever the chunking, and the paper's examples with their figures."""
+"""Simulated data do not depend on chunks, and the paper's examples have the published errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from avgk_dask.testing import Simulation, simulate, simulate_store
     "spec", [Simulation(1000, 37), Simulation(900, 6, example=4), Simulation(500, 8, dtype="uint8", levels=9)]
 )
 def test_simulation__does_not_depend_on_the_chunks(spec):
-    whole = spec.rows(0, spec.n_samples)
+    columns = spec.rows(0, spec.n_samples)
     for step in (1, 7, 64, 333):
         parts = [spec.rows(a, min(a + step, spec.n_samples)) for a in range(0, spec.n_samples, step)]
-        for column, expected in enumerate(whole):
+        for column, expected in enumerate(columns):
             assert np.array_equal(np.concatenate([p[column] for p in parts]), expected)
 
 
@@ -34,7 +34,7 @@ def test_simulation__draws_labels_from_eta():
     assert np.allclose(drawn, eta.mean(0), atol=0.01)
 
 
-def test_simulation__ambiguity_makes_adapting_pay():
+def test_simulation__gain_grows_with_ambiguity():
     gains = []
     for ambiguity in (0.0, 0.2, 0.5, 1.0):
         toy = simulate(2000, 50, ambiguity=ambiguity, dtype="float64")

@@ -1,4 +1,4 @@
-"""The strategies draw boundaries on purpose: chance alone would meet them too seldom."""
+"""The strategies draw boundary cases often enough."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
 @pytest.mark.slow
-def test_budgets__meet_the_boundaries_of_the_scores():
-    met = Counter()
+def test_budgets__include_the_boundaries_of_the_scores():
+    counts = Counter()
 
     @settings(max_examples=400, database=None)
     @given(st.data())
@@ -29,7 +29,7 @@ def test_budgets__meet_the_boundaries_of_the_scores():
         for k in data.draw(strategies.budgets(n_classes, scores)):
             assert 0 < k <= n_classes
             budget = int(Fraction(k) * n_samples)
-            met.update(
+            counts.update(
                 {
                     "one sample": n_samples == 1,
                     "no label": budget == 0,
@@ -42,7 +42,7 @@ def test_budgets__meet_the_boundaries_of_the_scores():
             )
 
     draw()
-    assert min(met.values()) >= 5, met
+    assert min(counts.values()) >= 5, counts
 
 
 @pytest.mark.parametrize("dtype", strategies.DTYPES)
