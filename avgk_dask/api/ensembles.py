@@ -68,7 +68,7 @@ class Ensemble(LazyScores):
         return self.members
 
     def __repr__(self) -> str:
-        return self._told(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
+        return self._describe(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
 
 
 def ensemble(

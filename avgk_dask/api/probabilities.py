@@ -39,7 +39,7 @@ class Activated(LazyScores):
         return logits.with_transform(ACTIVATIONS[self.activation].of(logits, self.temperature))
 
     def __repr__(self) -> str:
-        return self._told(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
+        return self._describe(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
@@ -160,7 +160,7 @@ class Balanced(LazyScores):
         return source.with_transform(Balance(self.frequencies, source.dtype))
 
     def __repr__(self) -> str:
-        return self._told(f"{place_of(self.scores)} divided by class frequencies")
+        return self._describe(f"{place_of(self.scores)} divided by class frequencies")
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102

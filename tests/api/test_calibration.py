@@ -301,18 +301,18 @@ def test_temperature__of_equal_logits_is_one():
 @pytest.mark.parametrize(
     "logits, labels, error, text",
     [
-        (np.eye(3), [1, 1, 1], avgk.LabelsError, "two classes at least for a calibrator; got 1 alone"),
+        (np.eye(3), [1, 1, 1], avgk.LabelsError, "at least two classes for a calibrator; got only 1"),
         (np.eye(3), [-1, -1, -1], avgk.LabelsError, "got none"),
         (np.eye(3), None, avgk.LabelsError, "labels must be given for a calibrator"),
         (np.eye(3), np.eye(3), avgk.LabelsError, "class numbers"),
         (np.eye(3), [0, 1, 3], avgk.LabelsError, "lie in 0..2"),
-        (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass its argument"),
+        (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass the logits themselves"),
         (np.where(np.eye(3), np.nan, 0), [0, 1, 2], avgk.ScoresError, "sample 0, class 0"),
         (np.diag([0, np.inf, 0]), [0, -1, 2], avgk.ScoresError, "NaN|sample 1 "),
         (np.where(np.eye(3), -np.inf, 0), [0, 1, 2], avgk.ScoresError, "got 3 of -inf"),
     ],
 )
-def test_fit__refuses_what_tells_nothing(logits, labels, error, text):
+def test_fit__refuses_unusable_calibration_sets(logits, labels, error, text):
     with pytest.raises(error, match=text):
         TemperatureScaling().fit(logits, labels)
     if not isinstance(logits, avgk.LazyScores):
@@ -330,7 +330,7 @@ def test_fit__of_vectors_needs_finite_logits():
 
 def test_calibrators__that_are_not_fitted_say_so(tmp_path):
     for call in (lambda c: c.transform(np.eye(3)), lambda c: c.save(tmp_path / "a.json")):
-        with pytest.raises(avgk.OptionError, match="fitted first"):
+        with pytest.raises(avgk.OptionError, match="is not fitted"):
             call(TemperatureScaling())
     assert "not fitted" in repr(TemperatureScaling())
     with pytest.raises(avgk.OptionError, match="calibrator must be"):

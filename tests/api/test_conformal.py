@@ -688,7 +688,7 @@ def test_long_tails__are_served_in_between_by_scores_divided_by_class_frequencie
 
 def test_calibrate__says_where_samples_are_too_few_and_refuses_penalties_that_no_integer_holds():
     scores, labels = problem(n=100)
-    assert "too few samples for this alpha: every class is in" in repr(
+    assert "too few samples for this alpha: sets hold every class" in repr(
         avgk.conformal.calibrate(scores, labels, "0.001")
     )
     assert "too few" not in repr(avgk.conformal.calibrate(scores, labels, 0.1))

@@ -109,7 +109,7 @@ class LazyScores(ABC):
         """The DataArray of the first part that has one, in (sample, class) order, or None."""
         return next((frame for part in self.parts if (frame := frame_of(part)) is not None), None)
 
-    def _told(self, what: str) -> str:
+    def _describe(self, what: str) -> str:
         """Return the text that shows them: what they are, their shape and dtype."""
         try:
             shape, dtype = " x ".join(f"{n:,}" for n in self.shape), self.dtype
