@@ -39,7 +39,7 @@ from ..store.where.addresses import Options, StoredArray
 from ..store.where.locations import MOST_NAMES
 from ..store.write.leases import LeasedStore
 from .inputs.names import as_class_numbers, check_inputs, compute_frame, names_of
-from .inputs.sources import find_labels, in_numpy
+from .inputs.sources import as_label_array, find_labels
 from .options import LabelsLike, Missing, ScoresLike, StoreLike, check_flag, check_missing, is_stored
 from .stores import verify
 
@@ -292,7 +292,7 @@ def _open_labels(
 
 
 def _plain_labels(labels: LabelsLike) -> Array | StoredArray:
-    found = in_numpy(labels)
+    found = as_label_array(labels)
     return found if is_stored(found) else np.asarray(found)
 
 

@@ -222,42 +222,40 @@ def test_labels__of_several_members_must_agree(tmp_path, sealed):
     for name in ("b", "d", "e"):
         avgk.evaluate(avgk.ensemble([tmp_path / "a", tmp_path / name]), k=1)
     wrong = avgk.ensemble([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
-    with pytest.raises(
-        avgk.LabelsError, match=r"got others of member 2 than of member 0, the first at sample 17\. Give"
-    ):
+    with pytest.raises(avgk.LabelsError, match=r"got different ones for members 0 and 2, first at sample 17\. Pass"):
         avgk.evaluate(wrong, k=1)
     avgk.evaluate(wrong, labels, k=1)
     avgk.average_k_sets(wrong, 1).compute()  # needs none
 
 
-def test_labels__that_are_sealed_alike_are_not_read_to_be_compared(tmp_path, monkeypatch):
+def test_labels__with_equal_digests_are_not_read_to_be_compared(tmp_path, monkeypatch):
     scores, labels = np.random.default_rng(0).random((40, 5)), np.arange(40) % 5
     for name in "ab":
         with avgk.ScoreWriter(tmp_path / name, 5) as writer:
             writer.append(scores, labels)
-    monkeypatch.setattr("avgk_dask.api.ensembles._plain", lambda labels: pytest.fail("labels were read"))
+    monkeypatch.setattr("avgk_dask.api.ensembles._as_dask", lambda labels: pytest.fail("labels were read"))
     avgk.evaluate(avgk.ensemble([tmp_path / "a", tmp_path / "b"]), k=1)
 
 
 @pytest.mark.parametrize(
     "members, options, error, text",
     [
-        ([], {}, avgk.OptionError, "members must be at least one"),
+        ([], {}, avgk.OptionError, "members must hold at least one"),
         (np.eye(3), {}, avgk.DtypeError, "members must be a list of scores; got ndarray"),
         ("a.zarr", {}, avgk.DtypeError, "members must be a list of scores; got str"),
-        ([np.eye(3), np.eye(4)], {}, avgk.ScoresError, r"same shape; got \(3, 3\) of the first and \(4, 4\) of member 1"),
+        ([np.eye(3), np.eye(4)], {}, avgk.ScoresError, r"same shape; got \(3, 3\) for the first and \(4, 4\) for member 1"),
         ([np.eye(3)] * 2, {"weights": [1]}, avgk.OptionError, "one for each of the 2 members; got 1"),
         ([np.eye(3)] * 2, {"weights": [1, 0]}, avgk.OptionError, "weights must be positive numbers; got 0"),
         ([np.eye(3)] * 2, {"weights": [1, -1.0]}, avgk.OptionError, "weights must be positive numbers; got -1.0"),
         ([np.eye(3)] * 2, {"weights": [1, np.nan]}, avgk.OptionError, "weights must be positive numbers; got nan"),
         ([np.eye(3)] * 2, {"weights": [1, np.inf]}, avgk.OptionError, "weights must be positive numbers; got inf"),
         ([np.eye(3)] * 2, {"weights": ["1", 2]}, avgk.OptionError, "weights must be positive numbers; got '1'"),
-        ([np.eye(3)] * 2, {"weights": [1e-300, 1e300]}, avgk.OptionError, "vanishing shares"),
+        ([np.eye(3)] * 2, {"weights": [1e-300, 1e300]}, avgk.OptionError, "must not vanish"),
         ([np.eye(3)] * 2, {"of": "votes"}, avgk.OptionError, "of must be 'probabilities' or 'logits'; got 'votes'"),
         ([np.eye(3), np.zeros((3, 3), complex)], {}, avgk.DtypeError, "real numbers"),
     ],
 )  # fmt: skip
-def test_ensemble__refuses_what_is_none(members, options, error, text):
+def test_ensemble__refuses_invalid_members_and_weights(members, options, error, text):
     with pytest.raises(error, match=text):
         avgk.ensemble(members, **options)
 

@@ -121,8 +121,8 @@ def test_soft_labels__may_be_lazy():
 
 
 def test_lazy_scores__are_shown_whatever_they_are_made_of():
-    assert "cannot be made" in repr(avgk.softmax("/nowhere.zarr"))
-    assert "cannot be made" in repr(avgk.softmax(np.ones(3)))
+    assert "cannot be computed" in repr(avgk.softmax("/nowhere.zarr"))
+    assert "cannot be computed" in repr(avgk.softmax(np.ones(3)))
     assert repr(avgk.softmax(avgk.softmax(SCORES))).startswith("softmax of (softmax of scores, temperature 1)")
     assert len({avgk.softmax(SCORES), avgk.softmax(SCORES)}) == 2
 

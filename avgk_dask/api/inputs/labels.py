@@ -20,10 +20,9 @@ from ...sources.source import Source
 from ...sources.transforms import Activation
 from ...statistics.losses import ProbabilityTally
 from ...statistics.truncated import refuse_truncated
-from ...store import is_zarr
 from ..options import LabelsLike, Matrix, Opening, ScanOptions, ScoresLike, is_stored
-from .lazy_scores import flat_column
-from .names import check_inputs, compute_frame, names_of
+from .lazy_scores import flat_column, scores_variable
+from .names import check_inputs, compute_frame, is_place, names_of
 from .sources import aligned, as_labels, as_source, find_labels, opened
 
 
@@ -184,10 +183,10 @@ def _numbering(what: str) -> str:
 
 def _open_groups(groups: LabelsLike, scores: ScoresLike, what: str, missing: str | None) -> Matrix:
     if isinstance(groups, xr.DataArray):
-        frame = scores["scores"] if isinstance(scores, xr.Dataset) and "scores" in scores else scores
+        frame = scores_variable(scores)
         groups = aligned(frame, groups, what) if isinstance(frame, xr.DataArray) else groups
         groups = groups.data if isinstance(groups, xr.DataArray) else groups
-    if isinstance(groups, (str, os.PathLike)) or is_zarr(groups):
+    if is_place(groups):
         try:
             return find_labels(groups, missing=missing)
         except StoreError as error:
