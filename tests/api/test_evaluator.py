@@ -274,7 +274,7 @@ def test_drift__is_refused_and_a_second_run_succeeds(order):
     scores, labels = scores[by_confidence], labels[by_confidence]
     with tiny(8000, **{"avgk.task-bytes": 6000}):
         first = feed(avgk.Evaluator(30, [1, 2, 5]), scores, labels, range(0, 4000, 100))
-        with pytest.raises(avgk.UnsettledError, match=r"got k = .* outside of it .*like=first") as caught:
+        with pytest.raises(avgk.UnsettledError, match=r"k = .* was not retained .*like=first") as caught:
             first.result()
         assert set(caught.value.budgets) <= {1.0, 2.0, 5.0}
         second = feed(avgk.Evaluator(30, [1, 2, 5], like=first), scores, labels, range(0, 4000, 77))
@@ -450,7 +450,7 @@ def test_files__that_are_damaged_or_absent_are_refused(tmp_path):
         path.write_bytes(bad)
         with pytest.raises(avgk.ReadError, match="damaged"):
             avgk.Evaluator.load(path)
-    with pytest.raises(avgk.ReadError, match="not there"):
+    with pytest.raises(avgk.ReadError, match="absent or damaged"):
         avgk.Evaluator.load(tmp_path / "none")
     with pytest.raises(avgk.OptionError, match="path must be that of a file"):
         avgk.Evaluator(5, 2).save("")
@@ -530,7 +530,7 @@ def test_options__out_of_range_are_refused():
 
 def test_evaluator__tells_what_it_holds():
     evaluator = avgk.Evaluator(5, [1, 2.5])
-    assert repr(evaluator) == "<avgk_dask.Evaluator: 0 samples of 5 classes, k = 1, 2.5; holds all scores, 0.0 MB>"
+    assert repr(evaluator) == "<avgk_dask.Evaluator: 0 samples of 5 classes, k = 1, 2.5; retains all scores, 0.0 MB>"
     feed(evaluator, *probabilities(100, 5))
     assert evaluator.n_bytes == 100 * (20 + 8 + 8)
     with tiny():

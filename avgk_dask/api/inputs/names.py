@@ -79,7 +79,9 @@ def frame_arrays(frame: Any) -> StoredArrays:
     """
     scores, class_names, labels = frame_columns(frame)
     if not scores:
-        raise ScoresError("scores must have columns of numbers; the frame has only labels. Check it.")
+        raise ScoresError(
+            "scores must have columns of numbers; got a frame with only labels. Pass the columns of scores as well."
+        )
     kinds = [str(_kind(_column(frame, i))).lower() for i in scores]
     integers = [str(name) for name, kind in zip(class_names, kinds, strict=True) if re.match("u?int", kind)]
     if integers and len(integers) < len(kinds):
