@@ -147,7 +147,7 @@ def test_info__gives_advice(tmp_path):
     assert found["n_missing_chunks"] == 8
     assert found["values"]["kind"].startswith("logits")
     advice = " ".join(found["advice"])
-    for word in ("missing", "cut the classes into 4", "small", "manifest", "no labels", "lz4"):
+    for word in ("missing", "split the classes into 4", "small", "manifest", "no labels", "lz4"):
         assert word in advice
 
 
