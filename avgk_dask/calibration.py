@@ -46,7 +46,6 @@ def calibrated(logits: ScoresLike, calibrator: Calibrator) -> LazyScores:
     >>> calibrator = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
     >>> avgk.losses.nll(avgk.calibrated(logits, calibrator), np.array([0] * 7 + [1] * 3)) == calibrator.nll_after
     True
-
     """
     if not isinstance(calibrator, Calibrator):
         raise OptionError(
@@ -86,7 +85,6 @@ def load(path: PlaceLike) -> Calibrator:
     ...     calibrator.save(os.path.join(folder, "temperature.json"))
     ...     avgk.calibration.load(os.path.join(folder, "temperature.json")).temperature == calibrator.temperature
     True
-
     """
     return CALIBRATOR_FILE.read(path, _restore)
 

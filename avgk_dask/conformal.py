@@ -39,6 +39,5 @@ def load(path: PlaceLike) -> ConformalPredictor:
     ...     predictor.save(os.path.join(folder, "sets.json"))
     ...     avgk.conformal.load(os.path.join(folder, "sets.json")) == predictor
     True
-
     """
     return PREDICTOR_FILE.read(path, restore_predictor)

@@ -67,7 +67,7 @@ def nll(
     ScoresError, DtypeError
         If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
     LabelsError
-        If the labels do not fit the scores, or there are none.
+        If the labels do not fit the scores, or are missing.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
@@ -83,7 +83,6 @@ def nll(
     0.6931471805599453
     >>> avgk.losses.nll(avgk.softmax(np.array([[2000.0, 0.0]])), np.array([1]))
     2000.0
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -131,12 +130,8 @@ def brier(
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``nll``.
 
     Notes
     -----
@@ -147,7 +142,6 @@ def brier(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.losses.brier(np.array([[0.5, 0.25, 0.25], [0.5, 0.5, 0]]), np.array([0, 1]))
     0.21875
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -199,14 +193,10 @@ def one_versus_all(
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``nll``.
     OptionError
         If the loss has another name.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -217,7 +207,6 @@ def one_versus_all(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.losses.one_versus_all(np.array([[0.5, 0.25, 0.25]]), np.array([0]), loss="squared")
     0.375
-
     """
     if loss not in _BINARY:
         raise OptionError(f"loss must be one of {', '.join(_BINARY)}; got {loss!r}. Leave it out for the logistic one.")
@@ -271,14 +260,10 @@ def evaluate_losses(
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``nll``.
     OptionError
         If a loss has another name.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -290,7 +275,6 @@ def evaluate_losses(
     >>> result = avgk.losses.evaluate_losses(np.array([[0.5, 0.25, 0.25]]), np.array([0]), ["brier", "squared"])
     >>> result.mean_loss.values.tolist()
     [0.1875, 0.375]
-
     """
     names = [losses] if isinstance(losses, str) else list(dict.fromkeys(losses))
     if not names or any(name not in PAIRS for name in names):
@@ -335,7 +319,6 @@ def mu(name: str, n_classes: int | None = None) -> float:
     >>> import avgk_dask as avgk
     >>> avgk.losses.mu("nll"), avgk.losses.mu("brier", 10)
     (1.0, 0.1)
-
     """
     if name not in _MU:
         raise OptionError(f"name must be one of {', '.join(_MU)}; got {name!r}. Name the loss.")
@@ -382,7 +365,6 @@ def regret_bound(name: str, regret: float, n_classes: int | None = None) -> floa
     >>> import avgk_dask as avgk
     >>> avgk.losses.regret_bound("nll", 0.02)
     0.2
-
     """
     try:
         value = float(regret)

@@ -51,7 +51,6 @@ class ScoresAccessor:
     >>> scores = xr.DataArray(np.eye(3), dims=("sample", "class"))
     >>> scores.avgk.threshold(1).n_above
     3
-
     """
 
     def __init__(self, scores: xr.Dataset | xr.DataArray) -> None:

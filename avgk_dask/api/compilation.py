@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +88,6 @@ def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = N
     >>> done = avgk.compile_kernels(dtypes=[])
     >>> done.n_compiled
     0
-
     """
     check_flag("progress", progress, or_none=True)
     calls = [(call, dtype) for dtype in map(check_dtype, dtypes) for call in _CALLS]
@@ -127,18 +126,14 @@ def _matrix(dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 
 def _evaluate(scores: Array, labels: Array) -> None:
+    soft = np.eye(40)[labels]
+    split = da.from_array(scores, chunks=(32, 16))
     for settings in ({}, _PILOT, _EVENTS, _COUNTED):
         with dask.config.set(settings):
             evaluate(scores, labels, [1, 2, 3.5], progress=False)
-
-
-def _evaluate_soft(scores: Array, labels: Array) -> None:
-    soft = np.eye(40)[labels]
-    split = da.from_array(scores, chunks=(32, 16))
-    for settings in ({}, _EVENTS):
-        with dask.config.set(settings):
-            evaluate(scores, soft, [2], progress=False)
-            evaluate(split, labels, [2], progress=False)
+            if settings in ({}, _EVENTS):
+                evaluate(scores, soft, [2], progress=False)
+                evaluate(split, labels, [2], progress=False)
 
 
 def _compute_curves(scores: Array, labels: Array) -> None:
@@ -167,10 +162,4 @@ def _evaluate_logits(scores: Array, labels: Array) -> None:
         TemperatureScaling().fit(scores, labels, progress=False)
 
 
-_CALLS: tuple[Callable[[Array, Array], None], ...] = (
-    _evaluate,
-    _evaluate_soft,
-    _compute_curves,
-    _make_sets,
-    _evaluate_logits,
-)
+_CALLS = (_evaluate, _compute_curves, _make_sets, _evaluate_logits)

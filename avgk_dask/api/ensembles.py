@@ -124,7 +124,6 @@ def ensemble(
     [[0.4375, 0.5625], [0.875, 0.125]]
     >>> avgk.threshold(both, 1).value
     0.4375
-
     """
     check_word("of", of, Mean, "Leave it out for probabilities.")
     several = _check_list(members)

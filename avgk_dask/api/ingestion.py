@@ -199,7 +199,6 @@ def ingest(
     >>> np.save(folder + "/scores.npy", np.eye(3))
     >>> avgk.ingest(folder + "/scores.npy", out=folder + "/scores.zarr").ok
     True
-
     """
     check_flag("append", append)
     check_flag("overwrite", overwrite)

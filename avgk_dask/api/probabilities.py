@@ -101,7 +101,6 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     >>> logits = np.log([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
     >>> np.asarray(avgk.softmax(logits)).round(3).tolist()
     [[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]
-
     """
     return activated(scores, "softmax", temperature)
 
@@ -137,7 +136,6 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     >>> import numpy as np, avgk_dask as avgk
     >>> np.asarray(avgk.sigmoid(np.array([[0.0, 2.0, -2.0]]))).round(3).tolist()
     [[0.5, 0.881, 0.119]]
-
     """
     return activated(scores, "sigmoid", temperature)
 
@@ -220,7 +218,6 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     >>> import numpy as np, avgk_dask as avgk
     >>> np.asarray(avgk.balanced(np.array([[0.6, 0.4], [0.9, 0.1]]), [3, 1])).round(2).tolist()
     [[0.8, 1.6], [1.2, 0.4]]
-
     """
     try:
         n_classes = len(frequencies)

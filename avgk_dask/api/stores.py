@@ -141,7 +141,6 @@ def open_scores(
     ...     writer.append(np.eye(3), [0, 1, 2])
     >>> dict(avgk.open_scores(path).sizes)
     {'sample': 3, 'class': 3}
-
     """
     check_missing(missing)
     arrays = open_stored(store, scores, labels, storage_options, missing)
@@ -238,7 +237,6 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     ...     writer.append(np.eye(3), [0, 1, 2])
     >>> avgk.verify(path).ok
     True
-
     """
     check_flag("progress", progress, or_none=True)
     arrays = open_all(store, storage_options=storage_options)
@@ -313,7 +311,6 @@ def info(
     ...     writer.append(np.eye(3, dtype="float32"), [0, 1, 2])
     >>> avgk.info(path)["values"]["kind"]
     'probabilities: rows sum to 1'
-
     """
     arrays = open_stored(store, scores, labels, storage_options, "fill")
     facts = gather_facts(arrays.scores)

@@ -132,7 +132,6 @@ class AffineScaling(Calibrator):
             Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
-
         """
         options = ScanOptions(where=where, ignore_index=ignore_index, progress=progress)
         logits = open_once(logits)
@@ -168,7 +167,6 @@ class AffineScaling(Calibrator):
         ----------
         logits
             N x C matrix of logits, with the same classes as in ``fit``; as ``scores`` elsewhere.
-
         """
         self._check_classes(logits)
         assert self.weights is not None
@@ -226,7 +224,6 @@ class VectorScaling(AffineScaling):
     >>> calibrator = avgk.calibration.VectorScaling().fit(logits, labels)
     >>> np.asarray(calibrator.transform(logits))[[0, 10], 0].round(3).tolist()
     [0.7, 0.4]
-
     """
 
     METHOD = "vector"
@@ -277,7 +274,6 @@ class MatrixScaling(AffineScaling):
     >>> calibrator = avgk.calibration.MatrixScaling(penalty=1e-6, bias_penalty=1e-6).fit(logits, labels)
     >>> np.asarray(calibrator.transform(logits))[[0, 10], 0].round(3).tolist()
     [0.7, 0.4]
-
     """
 
     METHOD = "matrix"

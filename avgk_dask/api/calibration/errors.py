@@ -73,14 +73,10 @@ def expected_calibration_error(
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``losses.nll``.
     OptionError
         If ``n_bins`` is not an integer from 1 to 65536.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -92,7 +88,6 @@ def expected_calibration_error(
     >>> result = avgk.losses.expected_calibration_error(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 0]), n_bins=2)
     >>> float(result.expected_calibration_error), result["count"].values.tolist(), result.accuracy.values.tolist()
     (0.25, [0, 2], [nan, 0.5])
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -174,16 +169,12 @@ def calibration_at_threshold(
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``losses.nll``.
     BudgetError
         If the budget is not a number in (0, C].
     OptionError
         If the window is not a number in (0, 1], or ``n_bins`` is not an integer from 1 to 65536.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
@@ -196,7 +187,6 @@ def calibration_at_threshold(
     >>> result = avgk.losses.calibration_at_threshold(scores, np.array([0, 1, 1, 0]), 1, window=0.5, n_bins=1)
     >>> int(result.total_count), float(result.total_confidence), float(result.total_accuracy)
     (4, 0.5, 0.5)
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint

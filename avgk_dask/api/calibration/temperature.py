@@ -75,7 +75,6 @@ class Calibrator(ABC):
         ----------
         path
             Path of the file. An existing file is replaced.
-
         """
         self._check_fitted()
         fit = {name: getattr(self, name) for name in self.FIT}
@@ -182,7 +181,6 @@ class TemperatureScaling(Calibrator):
     >>> calibrator = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
     >>> np.asarray(calibrator.transform(logits))[0].round(3).tolist(), round(calibrator.temperature, 3)
     ([0.7, 0.3], 2.593)
-
     """
 
     METHOD = "temperature"
@@ -220,7 +218,6 @@ class TemperatureScaling(Calibrator):
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
             Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
-
         """
         options = ScanOptions(where=where, ignore_index=ignore_index, progress=progress, checkpoint=checkpoint)
         logits = open_once(logits)
@@ -254,7 +251,6 @@ class TemperatureScaling(Calibrator):
         ----------
         logits
             N x C matrix of logits; as ``scores`` elsewhere.
-
         """
         self._check_classes(logits)
         assert self.temperature is not None
@@ -338,7 +334,6 @@ def temperature_curve(
     >>> curve = avgk.calibration.temperature_curve(logits, np.array([0] * 7 + [1] * 3), temperatures=[1, 2.593])
     >>> curve.nll.values.round(3).tolist(), curve.top_k_error.values.tolist()
     ([0.764, 0.611], [0.3, 0.3])
-
     """
     options = ScanOptions(straddle=False, where=where, ignore_index=ignore_index, progress=progress)
     values = _parse_temperatures(temperatures)

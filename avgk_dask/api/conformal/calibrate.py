@@ -205,7 +205,6 @@ def calibrate(
     0.4
     >>> avgk.conformal.calibrate(scores, labels, alpha=0.4, method="top_k").threshold
     2
-
     """
     reading = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, missing=missing

@@ -21,16 +21,7 @@ from ..inputs.labels import Groups
 from ..inputs.lazy_scores import with_lead
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
-from ..options import (
-    BudgetsLike,
-    LabelsLike,
-    Missing,
-    NanPolicy,
-    PlaceLike,
-    ScanOptions,
-    ScoresLike,
-    check_nan_policy,
-)
+from ..options import BudgetsLike, LabelsLike, Missing, NanPolicy, PlaceLike, ScanOptions, ScoresLike
 from ..sets import apply_rule
 from .evaluation import CoverageOptions, evaluate_sets
 
@@ -96,7 +87,6 @@ class ConformalPredictor(ShownAsTable):
     >>> predictor.sets(scores[:2]).compute().astype(int)
     array([[1, 0, 0],
            [1, 1, 0]])
-
     """
 
     method: str
@@ -166,11 +156,10 @@ class ConformalPredictor(ShownAsTable):
         >>> predictor = avgk.conformal.calibrate(scores, np.array([0, 0, 1]), alpha=0.5)
         >>> predictor.sets(np.array([[0.75, 0.25]])).compute()
         array([[ True, False]])
-
         """
-        check_nan_policy(nan_policy)
+        reading = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
         scores = open_once(scores)
-        source, frame = as_lazy(scores, where=where, ignore_index=ignore_index)
+        source, frame = as_lazy(scores, **reading.opening)
         sets = with_lead(set_matrix(self, source, scores, groups, nan_policy), source.lead)
         attrs = {"method": self.method, "alpha": self.alpha}
         return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, "conformal_sets", attrs)
@@ -262,7 +251,6 @@ class ConformalPredictor(ShownAsTable):
         >>> result = predictor.evaluate(scores, np.array([0, 1, 0]))
         >>> int(result.n_hits), float(result.average_set_size), result.set_size_count.values.tolist()
         (1, 0.6666666666666666, [1, 2])
-
         """
         reading = ScanOptions(
             where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, missing=missing
@@ -284,7 +272,6 @@ class ConformalPredictor(ShownAsTable):
         ----------
         path
             Path of the file. An existing file is replaced.
-
         """
         PREDICTOR_FILE.write(path, self._content())
 

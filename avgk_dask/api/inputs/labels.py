@@ -117,15 +117,9 @@ class Groups:
         missing: str | None = None,
         **others: LabelsLike,
     ) -> Groups:
-        """Return the groups of a source's samples; ``what`` is the argument's name.
+        """Return the groups of a source's samples; refuse groups that are not integers, or not one per sample.
 
-        ``others`` are inputs of the same call that may name samples, such as labels.
-
-        Raises
-        ------
-        DtypeError, LabelsError
-            If they are not integers, or not one per sample.
-
+        ``what`` is the argument's name. ``others`` are inputs of the same call that may name samples, such as labels.
         """
         groups = compute_frame(groups)
         array = _open_groups(groups, scores, what, missing)

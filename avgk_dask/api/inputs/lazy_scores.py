@@ -45,14 +45,7 @@ def flat_rows(values: Matrix) -> Matrix:
 
 
 def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
-    """Return the labels of scores with more than two dimensions as a column, or as a matrix if they are soft.
-
-    Raises
-    ------
-    LabelsError
-        If they fit neither the samples nor the scores.
-
-    """
+    """Return the labels of scores with more than two dimensions as a column, or as a matrix if they are soft."""
     array: Any = labels if hasattr(labels, "shape") else plain_array(labels, "labels", LabelsError)
     if tuple(array.shape) not in (shape[:-1], shape):
         raise LabelsError(
@@ -81,7 +74,6 @@ class LazyScores(ABC):
     softmax of scores, temperature 1: 1,000 x 4, float32, not computed yet
     >>> lazy.to_dask().sum().compute().item()
     1000.0
-
     """
 
     @abstractmethod
@@ -95,7 +87,6 @@ class LazyScores(ABC):
         options
             ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether to use the labels
             stored with the scores if no others are given.
-
         """
 
     @property
@@ -188,14 +179,6 @@ def sample_conditions(
     """Return the conditions of both arguments. Samples that do not meet all of them do not count.
 
     ``lead`` is the shape of the samples. ``ignore_index`` is a value of ``labels``.
-
-    Raises
-    ------
-    DtypeError, ScoresError
-        If ``where`` is not boolean, or not one value per sample.
-    OptionError, LabelsError
-        If ``ignore_index`` is not an integer, or there are no class numbers.
-
     """
     conditions = [] if where is None else [Condition(_as_mask(where, lead))]
     if ignore_index is None:

@@ -69,13 +69,9 @@ def frame_columns(frame: Any) -> tuple[list[int], list[Any], int | None]:
 
 
 def frame_arrays(frame: Any) -> StoredArrays:
-    """Return the scores of a frame, its labels (a column ``labels`` or ``label``), and its column names.
+    """Return the scores of a frame, its labels, and its column names.
 
-    Raises
-    ------
-    ScoresError
-        If some columns are integers and others are not (perhaps labels under another name), or no column is left.
-
+    Refuses a mix of integers and other columns: the integers may be labels under another name.
     """
     scores, class_names, labels = frame_columns(frame)
     if not scores:
@@ -250,14 +246,7 @@ def class_names_of(scores: ScoresLike) -> list[str] | None:
 
 
 def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> Array:
-    """Return one number per class, such as frequencies, as an array.
-
-    Raises
-    ------
-    OptionError
-        If some are masked or missing, or their class names differ from those of the scores, or are in another order.
-
-    """
+    """Return one number per class, such as frequencies, as an array; refuse class names that differ from the scores'."""
     names = next(iter(axes_of(values, what)), None)
     if names is not None:
         axes = names_of(scores, "scores")
@@ -308,14 +297,7 @@ def texts_of(labels: Any) -> Array | None:
 
 
 def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]) -> LabelsLike:
-    """Replace class names as labels by class numbers; return labels unchanged if either has no names.
-
-    Raises
-    ------
-    LabelsError
-        If a name is not that of a class, or two classes have it.
-
-    """
+    """Replace class names as labels by class numbers; return labels unchanged if either has no names."""
     texts = texts_of(labels)
     known = None if texts is None else classes()
     if texts is None or known is None or known.is_default:

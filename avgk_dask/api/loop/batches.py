@@ -38,14 +38,7 @@ class Batch:
 def as_batch(
     scores: object, labels: object, where: object, ignore_index: int | None, clusters: object, *, n_classes: int, first: int
 ) -> tuple[Batch, int]:  # fmt: skip
-    """Return the samples of a batch that count, and the number of all its samples, which are numbered from ``first``.
-
-    Raises
-    ------
-    ScoresError, LabelsError, DtypeError, OptionError
-        If shape, labels, clusters or conditions do not fit.
-
-    """
+    """Return the samples of a batch that count, and the number of all its samples, which are numbered from ``first``."""
     array = as_scores(scores)
     lead = array.shape[:-1]
     block = array.reshape(-1, array.shape[-1]) if array.ndim > 2 else array

@@ -87,7 +87,6 @@ class Evaluator:
     ...     evaluator.update(scores[first : first + 32], labels[first : first + 32])
     >>> evaluator.result().equals(avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False))
     True
-
     """
 
     def __init__(
