@@ -25,7 +25,7 @@ from ..statistics.truncated import refuse_truncated
 from ..store.read.manifest import table_digest
 from .inputs.lazy_scores import LazyScores
 from .inputs.names import check_inputs, check_same_names, names_of
-from .inputs.sources import aligned, as_source, select_samples
+from .inputs.sources import align, as_source, select_samples
 from .options import LabelsLike, ScoresLike, SourceOptions, check_word, is_stored
 
 #: The kind of scores that are averaged.
@@ -45,7 +45,7 @@ class Ensemble(LazyScores):
         where, ignore_index, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
         own_labels = options.get("own_labels", True)
         if (frame := self.frame) is not None:
-            labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
+            labels, where = align(frame, labels, "labels"), align(frame, where, "where")
         stored = labels is None and (own_labels or ignore_index is not None)
         first = as_source(self.members[0], labels, own_labels=stored, missing=missing)
         sources = [first, *(as_source(member, own_labels=stored, missing=missing) for member in self.members[1:])]
@@ -128,7 +128,7 @@ def ensemble(
     check_word("of", of, Mean, "Leave it out for probabilities.")
     several = _check_list(members)
     mean = Ensemble(several, _normalise(weights, len(several)), of)
-    check_same_names(numbered(several))
+    check_same_names({f"members[{number}]": member for number, member in enumerate(several)})
     mean.as_source(None, own_labels=False)  # checks the members
     return mean
 
@@ -184,11 +184,6 @@ def _check_members(sources: Sequence[Source]) -> None:
                 f"members must have the same shape; got {ours} for the first and {theirs} for member "
                 f"{number}{source.location and f', {source.location}'}. Pass scores of the same samples and classes."
             )
-
-
-def numbered(members: Sequence[ScoresLike]) -> dict[str, ScoresLike]:
-    """Return members by their names in error messages."""
-    return {f"members[{number}]": member for number, member in enumerate(members)}
 
 
 def _common_labels(sources: Sequence[Source]) -> Labels:

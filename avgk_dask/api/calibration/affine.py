@@ -80,7 +80,7 @@ class _Objective:
     def __call__(self, x: Floats) -> tuple[float, Floats]:
         """Return the penalised loss and its gradient."""
         source = self.run.source
-        weights, bias = self.calibrator._unpacked(x, source.shape[1])
+        weights, bias = self.calibrator._unpack(x, source.shape[1])
         plan = AffinePlan(source.dtype, source.shape[1], weights, bias, self.exponent)
         tally = self.run.read(affine_pass(plan))
         nll = tally.losses.mean(0, tally.n_labelled)
@@ -153,7 +153,7 @@ class AffineScaling(Calibrator):
             )  # fmt: skip
         assert objective.best is not None
         _, self.nll_after, best = objective.best
-        self.weights, self.bias = self._unpacked(best, source.shape[1])
+        self.weights, self.bias = self._unpack(best, source.shape[1])
         self.n_iterations, self.converged = int(solution.nit), bool(solution.success)
         self.message = "" if solution.success else f"the optimiser stopped early: {str(solution.message).lower()}"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
@@ -178,7 +178,7 @@ class AffineScaling(Calibrator):
         """Return the parameters of the identity."""
 
     @abstractmethod
-    def _unpacked(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
+    def _unpack(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
         """Return weights and bias from the vector of parameters."""
 
     @abstractmethod
@@ -192,7 +192,7 @@ class AffineScaling(Calibrator):
 
     def _take_arrays(self, arrays: dict[str, Array]) -> None:
         self.weights, self.bias = arrays["weights"], arrays["bias"]
-        shape = self._unpacked(self._start(self.bias.size), self.bias.size)[0].shape
+        shape = self._unpack(self._start(self.bias.size), self.bias.size)[0].shape
         if self.bias.ndim != 1 or self.weights.shape != shape:
             raise ValueError(f"weights have the shape {self.weights.shape}, and the bias {self.bias.shape}")
 
@@ -231,7 +231,7 @@ class VectorScaling(AffineScaling):
     def _start(self, n_classes: int) -> Floats:
         return np.repeat([1.0, 0.0], n_classes)
 
-    def _unpacked(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
+    def _unpack(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
         return x[:n_classes].copy(), x[n_classes:].copy()
 
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
@@ -287,7 +287,7 @@ class MatrixScaling(AffineScaling):
     def _start(self, n_classes: int) -> Floats:
         return np.concatenate([np.eye(n_classes).reshape(-1), np.zeros(n_classes)])
 
-    def _unpacked(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
+    def _unpack(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
         return x[: n_classes**2].reshape(n_classes, n_classes).copy(), x[n_classes**2 :].copy()
 
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:

@@ -23,7 +23,7 @@ from ...statistics.truncated import refuse_truncated
 from ..options import LabelsLike, Matrix, Opening, ScanOptions, ScoresLike, is_stored
 from .lazy_scores import flat_column, scores_variable
 from .names import check_inputs, compute_frame, is_place, names_of
-from .sources import aligned, as_labels, as_source, find_labels, opened
+from .sources import align, as_labels, as_source, find_labels, open_input
 
 
 def labelled_source(
@@ -58,7 +58,7 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
     """Return the class numbers of all samples, in memory. A truncated source itself has slots as labels instead."""
     column = source.labels
     if source.truncation is not None:
-        stored = opened(scores, missing).labels if labels is None else labels  # type: ignore[attr-defined]
+        stored = open_input(scores, missing).labels if labels is None else labels  # type: ignore[attr-defined]
         column = as_labels(stored, (*source.lead, source.n_classes), missing, partial(names_of, scores, "scores"))
     numbers = labels_in_memory(column)
     assert numbers is not None  # the caller checked that there are labels
@@ -178,7 +178,7 @@ def _numbering(what: str) -> str:
 def _open_groups(groups: LabelsLike, scores: ScoresLike, what: str, missing: str | None) -> Matrix:
     if isinstance(groups, xr.DataArray):
         frame = scores_variable(scores)
-        groups = aligned(frame, groups, what) if isinstance(frame, xr.DataArray) else groups
+        groups = align(frame, groups, what) if isinstance(frame, xr.DataArray) else groups
         groups = groups.data if isinstance(groups, xr.DataArray) else groups
     if is_place(groups):
         try:

@@ -67,15 +67,15 @@ def truncated_source(stored: StoredArrays, labels: Labels, conditions: Sequence[
     reader = StoredReader(scores, location) if is_stored(scores) else BlockReader(_lazy(scores, "scores"), location)
     bare = Source(reader)
     mask = SampleMask(conditions, bare.rows) if conditions else None
-    index = _checked_index(stored, n_classes, mask)
-    slots = None if labels is None else _slots_of(labels, index, n_classes, mask)
+    index = _check_index(stored, n_classes, mask)
+    slots = None if labels is None else _locate_labels(labels, index, n_classes, mask)
     in_order = is_sealed(stored.scores)  # ScoreWriter writes the slots in order
     transform = Slots(bare.dtype, n_slots, n_classes, location, in_order=in_order)
     source = bare.with_labels(slots).with_conditions(conditions).with_transform(transform)
     return replace(source, truncation=Truncation(n_slots, n_classes, location, index))
 
 
-def _checked_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None) -> da.Array:
+def _check_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None) -> da.Array:
     """Return the classes of the slots in blocks of whole rows; invalid classes are refused when read."""
     index = _lazy(stored.class_index, "class_index").rechunk({1: -1})
     if index.dtype.kind not in "iu":
@@ -91,7 +91,7 @@ def _checked_index(stored: StoredArrays, n_classes: int, mask: SampleMask | None
     return da.map_blocks(_check_classes, index, numbers, n_classes, stored.location, dtype=index.dtype)
 
 
-def _slots_of(labels: Matrix, index: da.Array, n_classes: int, mask: SampleMask | None) -> da.Array:
+def _locate_labels(labels: Matrix, index: da.Array, n_classes: int, mask: SampleMask | None) -> da.Array:
     """Return the slot of each label, or the number of slots if its score was discarded."""
     column = (lazy_array(labels) if is_stored(labels) else da.asarray(labels)).rechunk((index.chunks[0],))
     column = column if mask is None else blank(column, mask)
@@ -147,27 +147,29 @@ def as_source(
         return scores.as_source(labels, own_labels=own_labels, missing=missing, where=where, ignore_index=ignore_index)
     scores, labels, where = compute_frame(scores), compute_frame(labels), compute_frame(where)
     frame = scores_variable(scores)
-    arrays = opened(scores, missing)
+    arrays = open_input(scores, missing)
     names = cache(partial(names_of, arrays if is_place(scores) else scores, "scores"))
     truncated = arrays if isinstance(arrays, StoredArrays) and arrays.class_index is not None else None
-    bare, own, location = _unwrap(arrays)
+    bare, own, location = _split_parts(arrays)
     matrix: Matrix = truncated.scores if truncated else _as_matrix(bare, missing)
     if not truncated:
         check_scores(matrix)
     shape = (*matrix.shape[:-1], int(truncated.n_classes or 0) if truncated else matrix.shape[-1])
     if isinstance(frame, xr.DataArray):
-        frame = frame if truncated else _ordered(frame)
-        labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
-        own = own if frame.ndim == 2 else aligned(frame, own, "labels")
+        frame = frame if truncated else _order_axes(frame)
+        labels, where = align(frame, labels, "labels"), align(frame, where, "where")
+        own = own if frame.ndim == 2 else align(frame, own, "labels")
     if is_place(labels):
         labels = find_labels(labels, missing=missing, most=math.prod(shape))
-    where = _opened_where(where, shape[:-1])
+    where = _open_mask(where, shape[:-1])
     usable = own if labels is None and (own_labels or ignore_index is not None) else labels
     column = as_labels(usable, shape, missing, names)
-    check_inputs(names, len(shape) - 1, labels=labels if labels is not None else _apart(usable, matrix), where=where)
+    check_inputs(
+        names, len(shape) - 1, labels=labels if labels is not None else _separate_labels(usable, matrix), where=where
+    )
     if (
         column is not None
-        and texts_of(_bare_labels(usable)) is None
+        and texts_of(_unwrap_labels(usable)) is None
         and not any(names_of(usable, "labels", "labels")[len(shape) - 1 :])
     ):
         check_class_numbers(names(), shape[-1])
@@ -197,11 +199,11 @@ def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
 
 def select_samples(source: Source, where: LabelsLike, ignore_index: int | None) -> Source:
     """Return the source of the samples that count."""
-    conditions = sample_conditions(_opened_where(where, source.lead), ignore_index, source.labels, source.lead)
+    conditions = sample_conditions(_open_mask(where, source.lead), ignore_index, source.labels, source.lead)
     return source.with_conditions(conditions)
 
 
-def _opened_where(where: LabelsLike, lead: tuple[int, ...]) -> LabelsLike:
+def _open_mask(where: LabelsLike, lead: tuple[int, ...]) -> LabelsLike:
     """Return ``where``, opened if it is stored. Zarr omits chunks that are all False: they are filled."""
     if isinstance(where, (str, os.PathLike)) and is_row_file(where):
         return open_mask_file(where, math.prod(lead))
@@ -223,7 +225,7 @@ def as_lazy(scores: ScoresLike, **opening: Unpack[Opening]) -> tuple[Source, xr.
     frame = scores["scores"] if isinstance(scores, xr.Dataset) else scores
     if not isinstance(frame, xr.DataArray) or source.truncation is not None:  # a frame of slots does not fit the sets
         return source, None
-    return source, _ordered(frame)
+    return source, _order_axes(frame)
 
 
 def find_labels(
@@ -239,7 +241,7 @@ def find_labels(
 def lazy_matrix(values: object, what: str) -> da.Array:
     """Return any matrix as a Dask array, in (sample, class) order if its dimensions have these names."""
     if isinstance(values, xr.DataArray):
-        values = _bare(values)
+        values = _unwrap_array(values)
     if isinstance(values, da.Array):
         return values
     if is_zarr(values):
@@ -247,25 +249,25 @@ def lazy_matrix(values: object, what: str) -> da.Array:
     return da.from_array(plain_array(values, what))
 
 
-def opened(scores: ScoresLike, missing: str | None = None) -> object:
+def open_input(scores: ScoresLike, missing: str | None = None) -> object:
     """Open the arrays of a store, file or frame; return anything else unchanged."""
     if isinstance(scores, xr.Dataset) and {"scores", "class_index"} <= set(scores.variables):
         labels = scores["labels"].data if "labels" in scores else None
         index, n_classes = scores["class_index"].data, int(scores.attrs["n_classes"])
-        return StoredArrays(_bare(scores["scores"]), labels, _origin(scores), index, n_classes)
+        return StoredArrays(_unwrap_array(scores["scores"]), labels, _origin(scores), index, n_classes)
     if is_place(scores):
         return open_arrays(scores, missing=missing)
     return frame_arrays(scores) if is_frame(scores) else scores
 
 
-def _apart(labels: LabelsLike, scores: Matrix) -> LabelsLike:
+def _separate_labels(labels: LabelsLike, scores: Matrix) -> LabelsLike:
     """Return stored labels whose sample dimension, and so its names, differs from that of the scores; None for others."""
     if not is_stored(labels) or not is_stored(scores):
         return None
     return labels if dimensions_of(labels)[:1] != dimensions_of(scores)[:1] else None
 
 
-def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
+def _split_parts(scores: object) -> tuple[object, LabelsLike, str]:
     """Return the array of scores, their own labels, and their location."""
     if isinstance(scores, StoredArrays):
         return scores.scores, scores.labels, scores.location
@@ -275,9 +277,9 @@ def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
                 f"scores must be a variable of the Dataset; got {', '.join(map(str, scores.data_vars)) or 'none'}. "
                 "Rename the variable with the scores to 'scores'."
             )
-        return _bare(scores["scores"]), scores.get("labels"), _origin(scores)
+        return _unwrap_array(scores["scores"]), scores.get("labels"), _origin(scores)
     if isinstance(scores, xr.DataArray):
-        return _bare(scores), None, _origin(scores)
+        return _unwrap_array(scores), None, _origin(scores)
     if isinstance(scores, (list, tuple)) or hasattr(scores, "__array__"):
         return scores, None, ""
     refuse_other_kinds(scores, "scores", ScoresError)
@@ -288,7 +290,7 @@ def _unwrap(scores: object) -> tuple[object, LabelsLike, str]:
     )
 
 
-def aligned(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
+def align(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
     """Return values in the order of the scores' dimensions; refuse values without one of the sample dimensions."""
     if not isinstance(values, xr.DataArray):
         return values
@@ -304,7 +306,7 @@ def _origin(frame: xr.Dataset | xr.DataArray) -> str:
     return shown(frame.encoding.get("source", ""))
 
 
-def _ordered(frame: xr.DataArray) -> xr.DataArray:
+def _order_axes(frame: xr.DataArray) -> xr.DataArray:
     """Return a frame in (sample, class) order if its dimensions have these names; with more dimensions, classes last."""
     if frame.ndim > 2:
         return frame.transpose(..., "class") if "class" in frame.dims else frame
@@ -315,9 +317,9 @@ def _ordered(frame: xr.DataArray) -> xr.DataArray:
     return frame
 
 
-def _bare(frame: xr.DataArray) -> Matrix:
+def _unwrap_array(frame: xr.DataArray) -> Matrix:
     """Return the array in a DataArray, as a Dask array if it may not be in memory yet."""
-    frame = _ordered(frame) if frame.ndim >= 2 else frame
+    frame = _order_axes(frame) if frame.ndim >= 2 else frame
     encoded = [name for name in SCALES if name in frame.attrs]
     if encoded:
         raise ScoresError(
@@ -372,9 +374,9 @@ def as_labels(
     if is_place(labels):
         labels = find_labels(labels, missing=missing, most=math.prod(shape))
     if names is not None:
-        labels = as_class_numbers(_bare_labels(labels), lambda: next(iter(names()[-1:]), None))
+        labels = as_class_numbers(_unwrap_labels(labels), lambda: next(iter(names()[-1:]), None))
     if len(shape) > 2:
-        labels = flat_labels(_bare_labels(labels), shape)
+        labels = flat_labels(_unwrap_labels(labels), shape)
         shape = math.prod(shape[:-1]), shape[-1]
     array = as_label_array(labels)
     expected = shape[:1] if array.ndim == 1 else shape
@@ -392,7 +394,7 @@ def as_labels(
 
 def as_label_array(labels: LabelsLike) -> Matrix:
     """Return labels as a NumPy, Dask or Zarr array of numbers; missing class numbers are -1."""
-    labels = _bare_labels(labels)
+    labels = _unwrap_labels(labels)
     if is_stored(labels):
         check_label_dtype(labels.dtype if is_text(labels) else decoded_dtype(labels), labels.ndim)
         return labels
@@ -401,7 +403,7 @@ def as_label_array(labels: LabelsLike) -> Matrix:
     return array
 
 
-def _bare_labels(labels: LabelsLike) -> LabelsLike:
+def _unwrap_labels(labels: LabelsLike) -> LabelsLike:
     """Return the array in a Dataset or DataArray of labels; anything else unchanged."""
     if isinstance(labels, xr.Dataset):
         labels = labels.get("labels")
@@ -410,4 +412,4 @@ def _bare_labels(labels: LabelsLike) -> LabelsLike:
                 "labels must be an array, or a Dataset with a variable 'labels'; got a Dataset without one. "
                 "Select the variable with the labels."
             )
-    return _bare(labels) if isinstance(labels, xr.DataArray) else labels
+    return _unwrap_array(labels) if isinstance(labels, xr.DataArray) else labels

@@ -39,7 +39,7 @@ from .streaming import EvaluatorSpec, EvaluatorState, FirstTies, Hints, Streamin
 #: The largest number of bands in a file: more than 30 TB of scores.
 _MAX_BANDS = 1 << 22
 #: Fields of a shape that depend on settings, which may have changed since, or on the number of bands.
-_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_apart", "n_bands", "band_rows",
+_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_separate_labels", "n_bands", "band_rows",
              "n_together", "strata_bytes", "looked", "ranked_bins"}  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def _require(is_valid: object, problem: str) -> None:
         raise ValueError(problem)
 
 
-def _within(low: int, high: int, *columns: Array) -> bool:
+def _in_range(low: int, high: int, *columns: Array) -> bool:
     """Return whether columns of equal length hold integers in a range."""
     return all(
         column.ndim == 1
@@ -275,7 +275,6 @@ def _zones(wave: Wave, shape: ScanShape, highest: int) -> ZoneTable:
 
 
 def _check_tally(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
-    """Refuse a tally that does not fit a plan, or with impossible sets, bands or classes."""
     zones, n, max_size = plan.zones, plan.zones.n_intervals, 2 * plan.shape.n_classes + 1
     _require(np.array_equal(tally.floors, zones.floors), "tallies of other zones")
     is_folded = not tally.rows and tally.n_together == plan.shape.n_together and tally.max_events > 0
@@ -284,14 +283,16 @@ def _check_tally(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
     lengths = (tally.hits.shape, tally.dropped.shape, tally.band_sums.shape, tally.band_squares.shape)
     _require(lengths == ((2 * n,), (n,), (n,), (n,)), "tallies of another number of zones")
     _require(tally.rank_counts.ndim == 1 and tally.rank_counts.size >= plan.shape.n_ranks + 2, "labels without ranks")
-    _require(_within(0, max_size, tally.cells, tally.cell_counts * 0, tally.cell_intervals), "invalid set sizes")
-    _require(_within(0, n - 1, tally.cell_intervals), "sets of unknown zones")
-    _require(_within(1, tally.n_rows, tally.cell_counts), "invalid counts of sets")
+    _require(_in_range(0, max_size, tally.cells, tally.cell_counts * 0, tally.cell_intervals), "invalid set sizes")
+    _require(_in_range(0, n - 1, tally.cell_intervals), "sets of unknown zones")
+    _require(_in_range(1, tally.n_rows, tally.cell_counts), "invalid counts of sets")
     _check_events(tally, plan, n_bands)
     strata, m = tally.strata, tally.strata.strata.size
-    _require(strata.sizes.shape == strata.hits.shape == (m, n) and _within(0, KEY_MAX, strata.strata), "invalid strata")
+    _require(
+        strata.sizes.shape == strata.hits.shape == (m, n) and _in_range(0, KEY_MAX, strata.strata), "invalid strata"
+    )
     ranks = tally.strata_ranks
-    _require(_within(0, KEY_MAX, ranks.strata, ranks.ranks, ranks.counts), "strata without ranks")
+    _require(_in_range(0, KEY_MAX, ranks.strata, ranks.ranks, ranks.counts), "strata without ranks")
     _require(len(tally.weight_above) in (0, n), "labels with other weights")
     for sums in (tally.weight_above, tally.weight_at_rank, tally.distance.higher, tally.distance.lower):
         _check_sums(sums)
@@ -301,38 +302,35 @@ def _check_tally(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
 
 
 def _check_events(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
-    """Refuse events outside the intervals of a plan, of unknown bands, or in sets of more than all classes."""
     low, top = plan.floor, key_range(plan.shape.dtype)[1]
     events, counted, max_size = tally.events, tally.counted, 2 * plan.shape.n_classes + 1
     held = events.keys, events.rows, events.bases, events.weights, events.strata
     _require(all(column.shape == events.keys.shape for column in held), "events of different lengths")
-    _require(_within(low, top, events.keys) and _within(0, max_size, events.bases), "events outside the zones")
-    _require(_within(0, (n_bands << ROW_BITS) - 1, events.rows), "events of unknown bands")
-    _require(events.weights.dtype.kind in "uf" and _within(0, KEY_MAX, events.strata), "events without strata")
+    _require(_in_range(low, top, events.keys) and _in_range(0, max_size, events.bases), "events outside the zones")
+    _require(_in_range(0, (n_bands << ROW_BITS) - 1, events.rows), "events of unknown bands")
+    _require(events.weights.dtype.kind in "uf" and _in_range(0, KEY_MAX, events.strata), "events without strata")
     for column in (counted.keys, counted.weight_keys, counted.stratum_keys):
-        _require(_within(low, top, column), "counted events outside the zones")
+        _require(_in_range(low, top, column), "counted events outside the zones")
     counts = counted.keys, counted.groups, counted.steps, counted.counts
     weights = counted.weight_keys, counted.weight_groups, counted.weight_limbs, counted.weight_amounts
     strata = counted.stratum_keys, counted.stratum_groups, counted.strata, counted.stratum_counts, counted.stratum_hits
     for columns in (counts, weights, strata):
         _require(all(column.shape == columns[0].shape for column in columns), "counted events of different lengths")
-        _require(_within(0, n_bands, columns[1]), "counted events of unknown bands")
-    _require(_within(0, 2 * max_size + 1, counted.steps), "counted sets that are too large")
-    _require(_within(1, KEY_MAX, counted.counts), "counted events without counts")
-    _require(_within(0, ExactSums.zeros(0).limbs.shape[1] - 1, counted.weight_limbs), "invalid weights")
-    _require(_within(0, KEY_MAX, *strata[2:]), "invalid counted strata")
+        _require(_in_range(0, n_bands, columns[1]), "counted events of unknown bands")
+    _require(_in_range(0, 2 * max_size + 1, counted.steps), "counted sets that are too large")
+    _require(_in_range(1, KEY_MAX, counted.counts), "counted events without counts")
+    _require(_in_range(0, ExactSums.zeros(0).limbs.shape[1] - 1, counted.weight_limbs), "invalid weights")
+    _require(_in_range(0, KEY_MAX, *strata[2:]), "invalid counted strata")
 
 
 def _check_bins(counts: BinCounts, shape: tuple[int, ...]) -> None:
-    """Refuse counts of a table with another shape, or with invalid cells."""
     _require(counts.shape == shape, "histograms of another shape")
-    _require(_within(0, int(np.prod(shape)) - 1, counts.cells), "histograms with other bins")
+    _require(_in_range(0, int(np.prod(shape)) - 1, counts.cells), "histograms with other bins")
     _require((np.diff(counts.cells) > 0).all() and counts.counts.shape == counts.cells.shape, "duplicate bins")
-    _require(_within(1, KEY_MAX, counts.counts), "histograms without counts")
+    _require(_in_range(1, KEY_MAX, counts.counts), "histograms without counts")
 
 
 def _check_ranked(ranked: RankedTally, shape: ScanShape, n_rows: int) -> None:
-    """Refuse ranked scores of other ranks, and invalid histograms."""
     keys = ranked.keys
     _require(keys.ndim == 2 and {len(keys), len(ranked.histograms)} <= {0, shape.n_ranked}, "other ranks")
     _require(keys.shape[1] <= n_rows and 0 <= ranked.n_bins < 1 << 32, "more ranked scores than rows")
@@ -342,7 +340,6 @@ def _check_ranked(ranked: RankedTally, shape: ScanShape, n_rows: int) -> None:
 
 
 def _check_histogram(one: KeyHistogram) -> None:
-    """Refuse a histogram without ascending bins, or without sums."""
     is_table = one.bins.ndim == 1 and one.sums.shape == (3, one.bins.size) and (np.diff(one.bins) > 0).all()
     are_counts = one.sums.dtype == one.bins.dtype == np.int64 and (one.sums >= 0).all()
     _require(is_table and are_counts, "invalid bins of ranked scores")
@@ -355,18 +352,16 @@ def _check_sums(sums: ExactSums) -> None:
 
 
 def _check_hints(hints: Hints | None, spec: EvaluatorSpec, dtype: Dtype) -> None:
-    """Refuse brackets whose ends are missing or out of order, and invalid ties."""
     if hints is None:
         return
     low, high = key_range(dtype)
     _require(hints.lows and len(hints.lows) == len(hints.highs), "brackets without ends")
-    are_ordered = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
-    _require(are_ordered, "brackets outside the range of scores")
+    are_order_axes = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
+    _require(are_order_axes, "brackets outside the range of scores")
     _check_ties(hints.ties, spec, dtype)
 
 
 def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) -> None:
-    """Refuse ties of unknown budgets, or more of them than needed."""
     low, high = key_range(dtype)
     for one in ties:
         _require(0 <= one.budget < len(spec.budgets) and low <= one.key <= high, "ties of an unknown budget")
@@ -376,7 +371,7 @@ def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) 
             _check_sums(cut.weight)
             m, strata = cut.strata.strata.size, cut.strata
             _require(strata.sizes.shape == strata.hits.shape == (m, 1), "invalid strata of ties")
-            _require(_within(0, KEY_MAX, strata.strata), "invalid strata of ties")
+            _require(_in_range(0, KEY_MAX, strata.strata), "invalid strata of ties")
 
 
 def _parse_path(path: object) -> tuple[Shelf, str]:

@@ -95,7 +95,7 @@ class OpenScan:
         after = replace(self, parts=_merge_parts((*self.parts, tally)), n_bands=self.n_bands + 1)
         n_held, most = sum(part.n_stored for part in after.tallies), self.plan.shape.all_events
         if not self.certain and n_held > _PLANNED * most and after.n_rows >= _GROWTH * self.n_narrowed:
-            return after._narrow()
+            return after._narrow_brackets()
         return after._end_wave() if n_held > most else after
 
     def _end_wave(self) -> OpenScan:
@@ -110,7 +110,7 @@ class OpenScan:
         so_far = wave if self.so_far is None else ScanTally.merge([self.so_far, wave])
         return replace(self, parts=(), so_far=so_far, waves=waves)._group_bands(-(-self.n_bands // self.n_groups))
 
-    def _narrow(self) -> OpenScan:
+    def _narrow_brackets(self) -> OpenScan:
         """Narrow the brackets."""
         ended = self._end_wave()
         assert ended.so_far is not None

@@ -76,7 +76,7 @@ class FirstTies(Record):
         return replace(self, cuts=(joined,))
 
     @staticmethod
-    def chained(first: Sequence[FirstTies], second: Sequence[FirstTies]) -> Iterator[FirstTies]:
+    def chain(first: Sequence[FirstTies], second: Sequence[FirstTies]) -> Iterator[FirstTies]:
         """Yield the ties of two processes, one after the other, if they are known.
 
         They are unknown if only some ties of the second process are needed.
@@ -303,7 +303,7 @@ class StreamingScan:
                 self.scan = replace(other.scan, n_bands=0, parts=(), so_far=None, waves=(), n_narrowed=0)
             self._scan_waiting()
             self.scan = self.scan.merge(other.scan)
-            self.ties = tuple(FirstTies.chained(self.ties, other.ties))
+            self.ties = tuple(FirstTies.chain(self.ties, other.ties))
         rows = other.waiting.rows
         self.add(replace(rows, numbers=rows.numbers + first))
 
