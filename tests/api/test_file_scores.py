@@ -107,9 +107,9 @@ def test_evaluate__gives_of_a_file_what_it_gives_of_the_store_made_of_it(tmp_pat
     avgk.ingest(path, labels, out=tmp_path / "s.zarr", chunk_rows=40)
     with dask.config.set(settings):
         expected = avgk.evaluate(tmp_path / "s.zarr", k=[1, 2.5, 4])
-        found = avgk.evaluate(path, labels, k=[1, 2.5, 4])
-    same(found, expected)
-    assert found.attrs["store"] == str(path)
+        result = avgk.evaluate(path, labels, k=[1, 2.5, 4])
+    same(result, expected)
+    assert result.attrs["store"] == str(path)
     assert isinstance(rows_of(open_arrays(path).scores), FILES[name][1])
 
 
@@ -134,9 +134,9 @@ def test_functions__take_files_where_they_take_stores(tmp_path, name):
 def test_compare__takes_files(tmp_path):
     path, labels = make(tmp_path, "c.npy")
     make(tmp_path, "groups.parquet")
-    found = avgk.compare({"a": path, "b": tmp_path / "groups.parquet"}, labels, k=[1, 2])
+    result = avgk.compare({"a": path, "b": tmp_path / "groups.parquet"}, labels, k=[1, 2])
     expected = avgk.compare({"a": SCORES, "b": SCORES}, LABELS, k=[1, 2])
-    assert found.equals(expected)
+    assert result.equals(expected)
 
 
 @pytest.mark.parametrize("name", ["groups.parquet", "file.arrow", "t.csv"])
@@ -227,9 +227,9 @@ def test_opening__reads_no_scores(tmp_path, name, monkeypatch):
 def test_evaluate__reads_each_row_once_after_a_pilot(tmp_path, name, monkeypatch):
     path, labels = make(tmp_path, name)
     watched = Watched(monkeypatch)
-    found = avgk.evaluate(path, labels, k=[1, 3])
+    result = avgk.evaluate(path, labels, k=[1, 3])
     assert watched.counts().tolist() == [1] * N  # so few need no pilot
-    assert found.attrs["reads"] == 1
+    assert result.attrs["reads"] == 1
     watched.rows.clear()
     with dask.config.set(SMALL):
         avgk.evaluate(path, labels, k=[1, 3])
@@ -241,8 +241,8 @@ def test_file_store__is_read_through_zarr_as_well(tmp_path):
     path, _ = make(tmp_path, "fortran.npy")
     store = CountingStore(FileStore.at(path, None, None, True))
     with dask.config.set(SMALL):
-        found = avgk.evaluate(store, LABELS, k=2)
-    same(found, avgk.evaluate(SCORES, LABELS, k=2))
+        result = avgk.evaluate(store, LABELS, k=2)
+    same(result, avgk.evaluate(SCORES, LABELS, k=2))
     assert set(store.chunk_reads().values()) <= {1, 2}
 
 
@@ -258,8 +258,8 @@ PEAK = textwrap.dedent(r"""
     np.lib.format.open_memmap(path, "w+", np.float32, (samples, classes))  # sparse: zeros that take no room
     avgk.evaluate(np.zeros((10, classes), np.float32), k=5)
     before = peak()
-    found = avgk.evaluate(path, k=5)
-    assert found.n_ties.item() == samples * classes
+    result = avgk.evaluate(path, k=5)
+    assert result.n_ties.item() == samples * classes
     print(peak() - before)
 """)
 
@@ -430,18 +430,18 @@ def test_file_stores__cannot_be_written(tmp_path):
 
 def test_info__tells_of_a_file(tmp_path):
     path, labels = make(tmp_path, "c.npy")
-    found = avgk.info(path, labels=labels)
-    assert (found["zarr_format"], found["codecs"], found["n_samples"], found["n_classes"]) == (None, ["npy"], N, C)
-    assert found["n_stored_bytes"] == os.path.getsize(path)
-    assert any("avgk ingest" in text for text in found["advice"])
+    info = avgk.info(path, labels=labels)
+    assert (info["zarr_format"], info["codecs"], info["n_samples"], info["n_classes"]) == (None, ["npy"], N, C)
+    assert info["n_stored_bytes"] == os.path.getsize(path)
+    assert any("avgk ingest" in text for text in info["advice"])
     make(tmp_path, "t.csv")
     assert any("front to back" in text for text in avgk.info(tmp_path / "t.csv")["advice"])
 
 
 def test_threshold__of_a_file_is_that_of_the_definition(tmp_path):
     path, _ = make(tmp_path, "c.npy")
-    found = avgk.threshold(path, 2)
-    assert (found.value, found.n_above, found.n_ties, found.n_kept) == oracle_threshold(SCORES, 2)
+    threshold = avgk.threshold(path, 2)
+    assert (threshold.value, threshold.n_above, threshold.n_ties, threshold.n_kept) == oracle_threshold(SCORES, 2)
 
 
 def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):

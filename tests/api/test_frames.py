@@ -139,8 +139,8 @@ def test_tensors_that_numpy_cannot_read__are_told_what_to_call(kinds, calls):
 
 def test_tensors__are_scores_and_labels():
     torch = pytest.importorskip("torch")
-    found = avgk.evaluate(torch.tensor(SCORES), torch.tensor(LABELS), k=[1, 2])
-    assert found.equals(avgk.evaluate(SCORES, LABELS, k=[1, 2]))
+    result = avgk.evaluate(torch.tensor(SCORES), torch.tensor(LABELS), k=[1, 2])
+    assert result.equals(avgk.evaluate(SCORES, LABELS, k=[1, 2]))
     with pytest.raises(avgk.ScoresError, match=r"Pass scores\.detach\(\)\.$"):
         avgk.evaluate(torch.tensor(SCORES, requires_grad=True), k=1)
     with pytest.raises(avgk.ScoresError, match=r"Pass scores\.float\(\)\.$"):

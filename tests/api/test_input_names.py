@@ -343,8 +343,8 @@ def test_names_of_groups__given_by_number_must_be_in_their_order():
     places = pd.Series(["Rome", "Paris", "Oslo"], [2, 0, 1])
     with pytest.raises(avgk.OptionError, match="names must have the group names of the groups, in the same order"):
         avgk.breakdown(SCORES, LABELS, 1, GROUPS, names=places)
-    found = avgk.breakdown(SCORES, LABELS, 1, GROUPS, names=places.sort_index())
-    assert found["name"].values.tolist() == ["Paris", "Oslo", "Rome"]
+    result = avgk.breakdown(SCORES, LABELS, 1, GROUPS, names=places.sort_index())
+    assert result["name"].values.tolist() == ["Paris", "Oslo", "Rome"]
 
 
 def test_shuffled_labels__are_refused_and_the_line_in_the_error_aligns_them():

@@ -106,8 +106,8 @@ def test_columns__of_zeros_that_are_not_stored_are_filled_when_told(tmp_path, ho
     plain = zeros(tmp_path / "c.zarr")[:]
     column = how(tmp_path / "c.zarr")
     options = {"k": [1, 2.5], "missing": "fill"}
-    told = avgk.evaluate(SCORES, column, clusters=column, **options)
-    assert told.drop_attrs().identical(avgk.evaluate(SCORES, plain, clusters=plain, k=[1, 2.5]).drop_attrs())
+    result = avgk.evaluate(SCORES, column, clusters=column, **options)
+    assert result.drop_attrs().identical(avgk.evaluate(SCORES, plain, clusters=plain, k=[1, 2.5]).drop_attrs())
     groups = avgk.breakdown(SCORES, LABELS, 2, by=column, missing="fill")
     assert groups.drop_attrs().identical(avgk.breakdown(SCORES, LABELS, 2, by=plain).drop_attrs())
     models = {"a": SCORES, "b": SCORES[:, ::-1]}

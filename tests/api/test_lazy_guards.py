@@ -87,8 +87,8 @@ def test_ensembles__align_masks_and_labels_with_any_member():
     cube = xr.DataArray(RNG.random((3, 3, 5)), dims=("y", "x", "class"))
     mask = xr.DataArray(RNG.random((3, 3)) < 0.5, dims=("x", "y"))
     for members in ([cube, cube.values], [cube.values, cube]):
-        found = avgk.threshold(avgk.ensemble(members), 1, where=mask)
-        assert found == avgk.threshold(cube, 1, where=mask)
+        threshold = avgk.threshold(avgk.ensemble(members), 1, where=mask)
+        assert threshold == avgk.threshold(cube, 1, where=mask)
 
 
 def test_ensembles__of_softmaxes_do_not_look_at_samples_that_do_not_exist():

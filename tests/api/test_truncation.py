@@ -26,13 +26,13 @@ def write(path, scores, labels, top_m, **options):
 
 def check_advice(refusal, path, scores, labels, k, **options):
     """A refusal names budgets that are certain, if there are any."""
-    found = re.search(r"k must be (at most|below) (\S+) to be certain", refusal)
-    if found is None:
+    result = re.search(r"k must be (at most|below) (\S+) to be certain", refusal)
+    if result is None:
         assert "and none is from" in refusal
         with pytest.raises(avgk.BudgetError):
             avgk.evaluate(path, k=Fraction(1, 2 * len(scores)), **options)
         return
-    most = int(found[2]) if found[1] == "at most" else Fraction(found[2]) * Fraction(999, 1000)
+    most = int(result[2]) if result[1] == "at most" else Fraction(result[2]) * Fraction(999, 1000)
     assert 0 < most < k
     again = avgk.evaluate(path, k=most, **options)
     assert again.equals(avgk.evaluate(scores, labels, most, **options))
@@ -62,8 +62,8 @@ def test_evaluate__is_that_of_the_whole_matrix_or_refused(tmp_path_factory, data
             continue
         assert result.equals(expected)
         assert result.attrs["n_classes"] == c
-        found = avgk.threshold(path, k)
-        assert found == avgk.threshold(scores, k)
+        threshold = avgk.threshold(path, k)
+        assert threshold == avgk.threshold(scores, k)
 
 
 def test_evaluate__of_realistic_scores_needs_few_of_them(tmp_path):
@@ -117,8 +117,8 @@ def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory,
     labels, t = rng.integers(0, c, n), float(data.draw(st.sampled_from(scores.reshape(-1).tolist())))
     path = write(tmp_path_factory.mktemp("t") / "a.zarr", scores, labels, m, chunk_rows=7)
     with contextlib.suppress(() if m == c else avgk.AvgkError):  # where nothing was discarded all is certain
-        found = FUNCTIONS[name](path, None, k, t)
-        assert same(found, FUNCTIONS[name](scores, labels, k, t))
+        result = FUNCTIONS[name](path, None, k, t)
+        assert same(result, FUNCTIONS[name](scores, labels, k, t))
 
 
 @pytest.mark.sample(1)
