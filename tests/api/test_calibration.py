@@ -1,4 +1,4 @@
-"""Calibrators: the optimum that SciPy finds in memory, whatever the chunks, and honest ends where there is none."""
+"""Calibrators: the optimum that SciPy finds in memory, for any chunks, and a message if there is no optimum."""
 
 from __future__ import annotations
 

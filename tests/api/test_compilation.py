@@ -1,4 +1,4 @@
-"""What is compiled ahead is all that runs need."""
+"""compile_kernels compiles every kernel that later runs need."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_lac__of_torchcp_in_single_precision_only_adds_what_rounds_to_the_thresh
     assert not (part & ~sets).any()
     extra = halves[2][sets & ~part]
     assert (extra < ours.threshold).all()
-    assert (np.float32(1) - extra == np.float32(q)).all()  # 1 - p has lost what tells them apart
+    assert (np.float32(1) - extra == np.float32(q)).all()  # 1 - p has lost the difference
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -213,7 +213,7 @@ def test_labels__of_several_members_must_agree(tmp_path, sealed):
     scores, labels = rng.random((40, 5)), np.where(np.arange(40) % 7, rng.integers(0, 5, 40), -1)
     other = labels.copy()
     other[17] = (other[17] + 1) % 5
-    same = np.where(labels < 0, -100, labels)  # unlabelled, too
+    same = np.where(labels < 0, -100, labels)  # also unlabelled
     names = {"a": labels, "b": labels.astype(np.int16), "c": other, "d": same, "e": labels}
     for name, part in names.items():
         if sealed:

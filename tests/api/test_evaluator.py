@@ -38,7 +38,7 @@ def feed(evaluator, scores, labels=None, bounds=(), **more):
 
 
 def settled(make, runs: int = 12):
-    """Return the result of the first run that is not refused; each refused one tells the next where to look."""
+    """Return the result of the first run that settles; each failed run passes its hints to the next."""
     like, unsettled = None, ("all",)
     for _ in range(runs):
         assert unsettled
@@ -51,7 +51,7 @@ def settled(make, runs: int = 12):
 
 
 def same(result, expected) -> None:
-    """Hold two results equal in every variable, coordinate and description, and in the attributes that tell of the samples."""
+    """Compare every variable, coordinate and description of two results, and their attributes about samples."""
     for name in expected.variables:
         assert result[name].dtype == expected[name].dtype
         np.testing.assert_array_equal(result[name].values, expected[name].values, err_msg=str(name))

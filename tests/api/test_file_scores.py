@@ -1,4 +1,4 @@
-"""Files as scores: what is computed of a file is what is computed of the store made of it, to the bit, without a store."""
+"""Files as scores: results equal those of an ingested store to the last bit, without writing a store."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def make(folder, name):
 
 
 def same(one, other):
-    """Compare two results but for where they come from, and what was read of it."""
+    """Compare two results except for their location and reads."""
     one, other = (x.assign_attrs(store="", calibration_store="", reads=0) for x in (one, other))
     assert one.identical(other)
 
@@ -228,7 +228,7 @@ def test_evaluate__reads_each_row_once_after_a_pilot(tmp_path, name, monkeypatch
     path, labels = make(tmp_path, name)
     watched = Watched(monkeypatch)
     result = avgk.evaluate(path, labels, k=[1, 3])
-    assert watched.counts().tolist() == [1] * N  # so few need no pilot
+    assert watched.counts().tolist() == [1] * N  # small matrices need no pilot
     assert result.attrs["reads"] == 1
     watched.rows.clear()
     with dask.config.set(SMALL):
@@ -445,7 +445,7 @@ def test_threshold__of_a_file_is_that_of_the_definition(tmp_path):
 
 
 def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):
-    """Integers written without a point, not all 0, beside fractions are no scores; a class that never occurs may be."""
+    """A column of integers without a decimal point, not all 0, is not accepted next to fractions; a column of zeros is."""
     path = tmp_path / "s.csv"
     path.write_text("cat,dog,grp,label\n0.25,0.75,0,1\n0.5,0.5,1,0\n")
     with pytest.raises(avgk.ScoresError, match="is integers among others"):
@@ -460,7 +460,7 @@ def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):
 
 
 def test_held_folders__are_those_of_all_their_files(tmp_path):
-    """A file other than the first was not looked at: what was held of the old one was given."""
+    """A change in another file than the first was not detected, and the retained scores of the old one were used."""
     folder = tmp_path / "parts"
     folder.mkdir()
     for name, rows in (("a", slice(0, 60)), ("b", slice(60, None))):

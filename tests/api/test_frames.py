@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: taken as they are, or refused with what to call."""
+"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: accepted directly, or refused with the cure."""
 
 from __future__ import annotations
 

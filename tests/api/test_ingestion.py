@@ -1,4 +1,4 @@
-"""ingest: files and stores of all kinds become one good store; nothing is lost, overwritten or left behind."""
+"""ingest: files and stores of all kinds are copied to one store; failed runs lose, overwrite and leave nothing."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ CLASS_KINDS = {**SCORE_KINDS, "polars": as_polars, "arrow": as_arrow}
 
 
 def varied(values, names, how, axis=0):
-    """Return values and their names: as they are, in another order, with another name, one fewer, or with one twice."""
+    """Return values with names: unchanged, in another order, with another name, one fewer, or a duplicate."""
     order = np.arange(len(names))
     names = list(names)
     if how == "permuted":

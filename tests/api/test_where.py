@@ -25,7 +25,7 @@ LABELS = RNG.integers(-1, C, N)
 ETA = RNG.dirichlet(np.ones(C), N)
 WHERE = RNG.random(N) < 0.6
 WHERE[40:90] = False
-#: What does not exist: no numbers, no classes, no probabilities.
+#: Values of samples that are left out: neither numbers, nor classes, nor probabilities.
 PADDED = np.where(WHERE[:, None], GOOD, np.nan).astype("f4")
 PADDED_LABELS = np.where(WHERE, LABELS, 999)
 PADDED_ETA = np.where(WHERE[:, None], ETA, 7)
@@ -120,7 +120,7 @@ def test_where__is_exact_on_hostile_matrices(data):
 
 
 def equal(result, expected):
-    """Tell whether sets, lazy or not, are the same."""
+    """Return whether sets, lazy or not, are equal."""
     return np.array_equal(np.asarray(result), np.asarray(expected))
 
 
