@@ -34,7 +34,7 @@ def test_compile_kernels__compiles_nothing_for_no_dtypes():
     assert done.cache == compiled_kernel("hold_rows")._cache.cache_path
 
 
-def test_compile_kernels__refuses_what_no_scores_can_be():
+def test_compile_kernels__refuses_unsupported_dtypes():
     with pytest.raises(avgk.DtypeError, match="complex64"):
         avgk.compile_kernels(dtypes=["complex64"])
     done = CliRunner().invoke(main, ["compile", "--dtype", "complex64"])

@@ -221,7 +221,7 @@ def test_top_k__sets_are_the_first_ranks():
 
 
 @pytest.mark.slow
-def test_coverage__is_what_was_asked_for_on_average():
+def test_coverage__is_one_minus_alpha_on_average():
     scores, labels = problem(n=40_000, c=8)
     parts = [slice(i, i + 200) for i in range(0, 40_000, 200)]
     for method, seed in (("lac", None), ("aps", 1), ("raps", 2), ("aps", None), ("top_k", None)):
@@ -363,7 +363,7 @@ def test_groups__of_64_bits_without_a_sign_are_not_taken_for_negative_ones():
     assert predictor.sets(scores, groups=np.array([2**64 - 1], np.uint64)).compute().tolist() == [[True, True]]
 
 
-def test_reads__are_one_and_two_where_costs_do_not_fit():
+def test_reads__are_one_or_two_if_costs_do_not_fit():
     scores, labels = problem(n=3_000, c=20)
     for by in (None, "class", np.arange(3_000) % 4):
         for method in ("lac", "aps", "top_k"):
@@ -386,7 +386,7 @@ def test_reads__are_one_and_two_where_costs_do_not_fit():
         assert {n for key, n in store.reads.items() if "c/" in key} == {1}
 
 
-def test_memory__of_what_comes_together_is_checked_before_reading():
+def test_memory__of_merged_results_is_checked_before_reading():
     scores, labels = problem(n=400)
     with (
         dask.config.set({"avgk.memory-limit": "1 MB"}),
@@ -415,7 +415,7 @@ def test_hit_law__of_very_many_samples_is_nearly_normal():
 
 
 @pytest.mark.parametrize("by", ["class", "group"])
-def test_audit__is_of_each_threshold_where_there_are_several(by):
+def test_p_values__are_computed_for_each_of_several_thresholds(by):
     scores, labels = problem(n=2_000)
     groups = labels if by == "class" else np.arange(2_000) % 3
     old, new = slice(0, 1_000), slice(1_000, None)
@@ -480,7 +480,7 @@ def truncated(tmp_path):
     return tmp_path / "t.zarr", scores, labels
 
 
-def test_truncated_stores__give_what_is_certain(truncated):
+def test_truncated_stores__give_certain_results_only(truncated):
     path, scores, labels = truncated
     for method in ("lac", "top_k"):
         predictor, whole = (avgk.conformal.calibrate(s, y, 0.1, method) for s, y in ((path, None), (scores, labels)))
@@ -621,7 +621,7 @@ def test_calibrate__refuses(options, error, text):
         avgk.conformal.calibrate(**given)
 
 
-def test_predictors__refuse_what_does_not_fit_them():
+def test_predictors__refuse_scores_and_options_that_do_not_fit():
     predictor = avgk.conformal.calibrate(SCORES, LABELS, by=np.zeros(60, int))
     aps = avgk.conformal.calibrate(SCORES, LABELS, method="aps")
     for call in (predictor.sets, predictor.evaluate):
@@ -698,7 +698,7 @@ def test_long_tails__are_served_in_between_by_scores_divided_by_class_frequencie
     assert below[0] > 0.3 > below[1] >= below[2]
 
 
-def test_calibrate__says_where_samples_are_too_few_and_refuses_penalties_that_no_integer_holds():
+def test_calibrate__says_if_samples_are_too_few_and_refuses_penalties_that_overflow():
     scores, labels = problem(n=100)
     assert "too few samples for this alpha: sets hold every class" in repr(
         avgk.conformal.calibrate(scores, labels, "0.001")

@@ -65,7 +65,7 @@ def test_lac__is_torchcps_in_double_precision(torchcp, halves, alpha):
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_lac__of_torchcp_in_single_precision_only_adds_what_rounds_to_the_threshold(torchcp, halves, alpha):
+def test_lac__of_torchcp_in_single_precision_only_adds_scores_that_round_to_the_threshold(torchcp, halves, alpha):
     ours = avgk.conformal.calibrate(*halves[:2], alpha)
     q, sets = torch_sets(torchcp, torchcp[1].LAC(score_type="identity"), halves, alpha, "f4")
     part = ours.sets(halves[2]).compute()
@@ -106,7 +106,7 @@ def test_thresholds_by_class__are_torchcps(torchcp, halves, method):
         np.testing.assert_array_equal(ours.sets(halves[2]), sets)
 
 
-def test_ranks__of_torchcp_are_one_too_high_where_floats_round_up(torchcp):
+def test_ranks__of_torchcp_are_one_too_high_if_floats_round_up(torchcp):
     import torch
     from torchcp.utils.common import calculate_conformal_value
 

@@ -227,7 +227,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_more_dimensions__are_refused_where_they_do_not_fit(case):
+def test_more_dimensions__that_do_not_fit_are_refused(case):
     error, text, call = BAD[case]
     with pytest.raises(error, match=text):
         call()

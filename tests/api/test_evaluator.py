@@ -190,7 +190,7 @@ def merged_in_a_tree(evaluators, seed):
 
 @pytest.mark.slow
 @given(loops(), st.integers(0, 1 << 16), st.booleans())
-def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
+def test_merges__in_any_tree_give_the_result_of_one_loop(loop, seed, straddle):
     scores, labels, k, bounds, max_events = loop
     expected = avgk.evaluate(scores, labels, k=k, straddle=straddle)
     edges = sorted({0, len(scores), *(b for b in bounds if b < len(scores))})
@@ -528,7 +528,7 @@ def test_options__out_of_range_are_refused():
         avgk.Evaluator(5).result()
 
 
-def test_evaluator__tells_what_it_holds():
+def test_evaluator__shows_samples_budgets_and_memory():
     evaluator = avgk.Evaluator(5, [1, 2.5])
     assert repr(evaluator) == "<avgk_dask.Evaluator: 0 samples of 5 classes, k = 1, 2.5; retains all scores, 0.0 MB>"
     feed(evaluator, *probabilities(100, 5))

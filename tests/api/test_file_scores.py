@@ -102,7 +102,7 @@ def same(one, other):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("settings", [{}, SMALL], ids=["at once", "in bands"])
-def test_evaluate__gives_of_a_file_what_it_gives_of_the_store_made_of_it(tmp_path, name, settings):
+def test_evaluate__of_a_file_equals_that_of_the_ingested_store(tmp_path, name, settings):
     path, labels = make(tmp_path, name)
     avgk.ingest(path, labels, out=tmp_path / "s.zarr", chunk_rows=40)
     with dask.config.set(settings):
@@ -115,7 +115,7 @@ def test_evaluate__gives_of_a_file_what_it_gives_of_the_store_made_of_it(tmp_pat
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["c.npy", "stored.npz", "groups.parquet", "t.csv"])
-def test_functions__take_files_where_they_take_stores(tmp_path, name):
+def test_functions__accept_files_like_stores(tmp_path, name):
     path, labels = make(tmp_path, name)
     store = tmp_path / "s.zarr"
     avgk.ingest(path, labels, out=store, chunk_rows=40)
@@ -287,7 +287,7 @@ def test_rows_of_files__are_any_rows_of_the_array(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_rows__travel_with_their_values_where_they_are_few(tmp_path, name, monkeypatch):
+def test_rows__are_sent_with_the_tasks_if_they_are_few(tmp_path, name, monkeypatch):
     path, _ = make(tmp_path, name)
     rows = rows_of(open_arrays(path).scores)
     carried = pickle.loads(pickle.dumps(rows))
@@ -322,7 +322,7 @@ def test_evaluate__gives_the_same_of_files_on_a_cluster(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["c.npy", "groups.parquet", "t.csv"])
-def test_checkpoint__keeps_what_was_found_of_a_file_while_it_stays_as_it_is(tmp_path, name, monkeypatch):
+def test_checkpoint__of_a_file_is_used_while_the_file_is_unchanged(tmp_path, name, monkeypatch):
     path, labels = make(tmp_path, name)
     with dask.config.set(SMALL):
         first = avgk.evaluate(path, labels, k=2, checkpoint=tmp_path / "kept")
@@ -389,13 +389,13 @@ def test_truncated_files__are_refused(tmp_path, name):
         ("scores.pkl", "nothing is there"),
     ],
 )
-def test_what_cannot_be_read_as_a_file__is_refused(given, message):
+def test_files__of_unknown_formats_are_refused(given, message):
     with pytest.raises(avgk.StoreError, match=message):
         avgk.evaluate(given, k=1)
 
 
 @pytest.mark.parametrize("name", ["compressed.npz", "packed.feather", "t.csv"])
-def test_files_without_order__are_refused_beyond_the_limit_with_what_to_do(tmp_path, name):
+def test_files_without_random_access__are_refused_beyond_the_limit_with_the_cure(tmp_path, name):
     path, _ = make(tmp_path, name)
     with (
         dask.config.set({"avgk.file-bytes": 1000}),

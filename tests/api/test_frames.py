@@ -76,7 +76,7 @@ def test_frames__whose_integers_become_floats_must_not_lose_digits(kind):
         avgk.threshold(frame(2**53 + 1), 1)
 
 
-def test_lazy_frames__are_told_to_be_collected():
+def test_lazy_frames__are_refused_with_the_cure():
     class LazyFrame:
         def collect(self):
             raise AssertionError
@@ -86,7 +86,7 @@ def test_lazy_frames__are_told_to_be_collected():
 
 
 @pytest.mark.parametrize("kind", ["csr_matrix", "csc_array", "coo_array"])
-def test_sparse_matrices__are_told_what_dense_ones_take_and_mean(kind):
+def test_sparse_matrices__are_refused_with_the_size_and_meaning_of_dense_ones(kind):
     sparse = pytest.importorskip("scipy.sparse")
     scores = getattr(sparse, kind)(SCORES.astype("f4"))
     message = rf"scores\.toarray\(\), which takes {4 * N * C:,} bytes.* what is not stored becomes 0"
@@ -128,7 +128,7 @@ Tensor.__module__ = "torch"
         ({}, ".numpy()"),
     ],
 )
-def test_tensors_that_numpy_cannot_read__are_told_what_to_call(kinds, calls):
+def test_tensors_that_numpy_cannot_read__are_refused_with_the_cure(kinds, calls):
     with pytest.raises(avgk.ScoresError, match=r"got torch.Tensor that NumPy cannot read") as refused:
         avgk.evaluate(Tensor(**kinds), LABELS, k=1)
     assert str(refused.value).endswith(f"Pass scores{calls}.")

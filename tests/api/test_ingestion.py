@@ -125,7 +125,7 @@ def test_ingest__reads_a_stream(tmp_path):
         assert np.array_equal(avgk.open_scores(tmp_path / name).scores.values, SCORES)
 
 
-def test_ingest__refuses_to_overwrite_unless_told_and_never_its_source(tmp_path):
+def test_ingest__overwrites_only_on_request_and_never_its_source(tmp_path):
     given = make(tmp_path, "npy")
     avgk.ingest(*given, out=tmp_path / "a.zarr")
     with pytest.raises(avgk.StoreError, match="must be new"):
@@ -291,7 +291,7 @@ def test_ingest__of_no_rows_blames_the_file(tmp_path, name, labels):
         ({"anything": SCORES, "else": LABELS}, False, ("else",)),
     ],
 )
-def test_ingest__takes_usual_names_of_an_npz_and_tells_what_is_left(tmp_path, members, has_labels, ignored):
+def test_ingest__recognises_usual_names_in_an_npz_and_lists_the_others(tmp_path, members, has_labels, ignored):
     np.savez(tmp_path / "s.npz", **members)
     ingestion = avgk.ingest(tmp_path / "s.npz", out=tmp_path / "o.zarr")
     assert (ingestion.has_labels, ingestion.ignored, ingestion.n_classes) == (has_labels, ignored, 7)
@@ -317,7 +317,7 @@ TABLES = [
 
 @pytest.mark.parametrize("columns, label, ignored", TABLES)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_ingest__takes_usual_names_of_a_table_and_tells_what_is_left(tmp_path, suffix, columns, label, ignored):
+def test_ingest__recognises_usual_names_in_a_table_and_lists_the_others(tmp_path, suffix, columns, label, ignored):
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     import pyarrow.csv
     import pyarrow.parquet

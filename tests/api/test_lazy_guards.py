@@ -33,7 +33,7 @@ def store(tmp_path):
         lambda p: avgk.open_scores(p).scores,
     ],
 )
-def test_sets__are_never_written_over_what_they_are_made_of(store, made):
+def test_sets__are_never_written_over_their_scores(store, made):
     with pytest.raises(avgk.OptionError, match="must not be where the scores"):
         write_sets(made(store), store, SetChoice(k=1), overwrite=True)
     np.testing.assert_array_equal(zarr.open_group(store, mode="r")["scores"][:], SCORES)
@@ -120,7 +120,7 @@ def test_soft_labels__may_be_lazy():
     xr.testing.assert_equal(avgk.evaluate(lazy, lazy, k=2), avgk.evaluate(eager, eager, k=2))
 
 
-def test_lazy_scores__are_shown_whatever_they_are_made_of():
+def test_lazy_scores__have_a_description_for_any_input():
     assert "cannot be computed" in repr(avgk.softmax("/nowhere.zarr"))
     assert "cannot be computed" in repr(avgk.softmax(np.ones(3)))
     assert repr(avgk.softmax(avgk.softmax(SCORES))).startswith("softmax of (softmax of scores, temperature 1)")

@@ -108,7 +108,7 @@ def test_one_versus_all__of_a_sure_softmax_is_finite():
     assert losses.one_versus_all(np.array([[1.0, 0.0]]), np.array([1])) == math.inf
 
 
-def test_losses__are_infinite_where_a_label_has_no_chance():
+def test_losses__are_infinite_if_a_label_has_probability_zero():
     p = np.array([[1.0, 0.0], [0.5, 0.5]])
     assert losses.nll(p, [1, 0]) == losses.one_versus_all(p, [1, 0], "exponential") == math.inf
     assert losses.nll(p, [0, 0]) == math.log(2) / 2
@@ -194,7 +194,7 @@ def test_mu__is_tight_for_binary_losses():
         (lambda p, y: losses.nll(avgk.softmax(np.where(p == p[3, 0], np.inf, p)), y), avgk.ScoresError, "sample 3 "),
     ],
 )
-def test_losses__refuse_what_is_wrong(call, error, text):
+def test_losses__refuse_invalid_arguments(call, error, text):
     p, _ = chances()
     with pytest.raises(error, match=text):
         call(p, np.arange(len(p)) % 7)
@@ -223,7 +223,7 @@ def test_expected_calibration_error__is_the_definition_also_at_edges(rows, n_bin
     assert result.bin_low.values.tolist() == [i / n_bins for i in range(n_bins)]
 
 
-def test_expected_calibration_error__of_soft_labels_is_none_where_they_are_the_scores():
+def test_expected_calibration_error__of_soft_labels_equal_to_the_scores_is_zero():
     eta = chances()[0]
     assert float(losses.expected_calibration_error(eta, eta).expected_calibration_error) == 0
     assert float(losses.expected_calibration_error(eta, eta[::-1]).expected_calibration_error) > 0
@@ -298,7 +298,7 @@ def test_calibration_at_threshold__bins_ascend_in_windows_of_few_ranks(k, window
     assert int(result.total_count) == (np.isin(p, values) & (labels >= 0)[:, None]).sum()
 
 
-def test_exponential_loss__of_logits_is_finite_where_probabilities_are_no_floats():
+def test_exponential_loss__of_logits_is_finite_if_probabilities_underflow():
     far = losses.one_versus_all(avgk.sigmoid(np.array([[-1000.0]])), np.array([0]), loss="exponential")
     assert far == pytest.approx(math.exp(500), rel=1e-12)
     near = losses.one_versus_all(avgk.sigmoid(np.array([[1000.0]])), np.array([0]), loss="exponential")

@@ -197,7 +197,7 @@ def test_softmax__refuses_truncated_rows(tmp_path):
         avgk.evaluate(avgk.softmax(path), k=1)
 
 
-def test_lazy_scores__tell_what_they_are(tmp_path):
+def test_lazy_scores__describe_themselves(tmp_path):
     lazy = avgk.softmax(LOGITS, temperature=2)
     assert isinstance(lazy, avgk.LazyScores)
     assert (lazy.shape, lazy.ndim, lazy.dtype) == ((2_000, 60), 2, np.float32)

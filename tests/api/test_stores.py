@@ -101,7 +101,7 @@ def test_open_scores__refuses_bad_options(path, options, error, match):
         avgk.open_scores(path, **options)
 
 
-def test_open_scores__refuses_what_is_no_score_store(tmp_path):
+def test_open_scores__refuses_stores_without_scores(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file.txt").write_text("hello")
     zarr.open_group(tmp_path / "vector.zarr", mode="w").create_array("scores", data=SCORES[0])
@@ -127,7 +127,7 @@ def test_open_scores__refuses_a_matrix_that_looks_transposed(tmp_path):
             use(tmp_path / "t.zarr")
 
 
-def test_info__tells_what_a_store_holds(path):
+def test_info__describes_a_store(path):
     info = avgk.info(path)
     assert json.loads(json.dumps(info)) == info
     assert (info["n_samples"], info["n_classes"], info["dtype"]) == (120, 8, "float32")
@@ -164,7 +164,7 @@ def test_info__looks_at_the_values(tmp_path, values, kind):
     assert avgk.info(tmp_path / "v.zarr")["values"]["kind"].startswith(kind)
 
 
-def test_verify__says_what_it_could_check(path, tmp_path):
+def test_verify__reports_whether_there_is_a_manifest(path, tmp_path):
     verification = avgk.verify(path)
     assert (verification.ok, verification.n_chunks, verification.has_manifest) == (True, 6, True)
     xr.Dataset({"scores": (("sample", "class"), SCORES)}).to_zarr(tmp_path / "x.zarr", consolidated=False)

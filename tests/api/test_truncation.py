@@ -109,7 +109,7 @@ def same(a, b):
 @pytest.mark.parametrize("name", FUNCTIONS)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
-def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory, name, data):
+def test_functions__equal_those_of_the_whole_matrix_or_refuse(tmp_path_factory, name, data):
     n, c = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 8))
     m, k = data.draw(st.integers(1, c)), data.draw(st.integers(1, c))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -123,7 +123,7 @@ def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory,
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions__are_certain_of_what_is_far_from_the_discarded(tmp_path, name):
+def test_functions__are_certain_far_from_the_discarded_scores(tmp_path, name):
     scores, labels, _ = Simulation(600, 50).rows(0, 600)
     path = write(tmp_path / "a.zarr", scores, labels, 40, chunk_rows=100)
     t = float(np.sort(scores.reshape(-1))[-1200])
@@ -144,7 +144,7 @@ def test_written_sets__of_a_truncated_store_are_those_of_the_whole(tmp_path):
         assert np.array_equal(zarr.open_group(out, mode="r")["sets"][:], expected)
 
 
-def test_truncated__is_refused_where_whole_rows_are_needed(tmp_path):
+def test_truncated_stores__are_refused_if_whole_rows_are_needed(tmp_path):
     path = write(tmp_path / "a.zarr", np.random.default_rng(0).random((20, 6)), np.zeros(20, int), 3)
     for use in (avgk.error_curve, lambda p: avgk.adaptive_gain(p, 1), lambda p: avgk.regret(np.ones((20, 6), bool), p)):
         with pytest.raises(avgk.ScoresError, match=r"scores must be whole rows .* keeps 3 of 6 scores"):

@@ -136,7 +136,7 @@ def test_verify__lists_every_bad_chunk_on_the_command_line(tmp_path):
     assert [key for key, _ in printed["damaged"]] == keys
 
 
-def test_verify__hands_out_few_tasks_of_few_bytes_whatever_the_number_of_chunks(monkeypatch):
+def test_verify__makes_few_small_tasks_for_any_number_of_chunks(monkeypatch):
     array = zarr.create_array({}, shape=(10**11, 10), chunks=(10**4, 10), dtype="f4")
     computed = []
 

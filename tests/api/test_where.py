@@ -68,7 +68,7 @@ def same(result, expected):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ties", ["first", "spread"])
 @pytest.mark.parametrize("kind", SCORES)
-def test_where__gives_what_the_samples_alone_give(kind, ties, way):
+def test_where__gives_the_result_of_the_selected_samples(kind, ties, way):
     with dask.config.set(WAYS[way]), dask.config.set(scheduler="synchronous"):
         hard = avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS, ties=ties)
         soft = avgk.evaluate(GOOD[WHERE], ETA[WHERE], KS, ties=ties)
@@ -136,7 +136,7 @@ def emptied(sets):
     ("kind", "column"),
     [("memory", "memory"), ("dask", "dask"), ("stored", "stored"), ("sharded", "dask"), ("stored", "memory")],
 )
-def test_sets__are_empty_where_samples_do_not_exist(kind, column):
+def test_sets__of_samples_left_out_are_empty(kind, column):
     scores, where = SCORES[kind](), COLUMNS[column](WHERE)
     for ties in ("first", "spread"):
         sets = avgk.average_k_sets(scores, 2.3, ties=ties, where=where)
@@ -231,7 +231,7 @@ def test_truncated__stores_may_hold_anything_in_samples_that_do_not_exist(tmp_pa
     assert same(avgk.evaluate(group, k=[1, 2], straddle=False, ignore_index=999), expected)
 
 
-def test_where__takes_what_labels_are_given_as(tmp_path):
+def test_where__accepts_the_same_types_as_labels(tmp_path):
     np.save(tmp_path / "where.npy", WHERE)
     zarr.create_array(tmp_path / "where.zarr", data=WHERE, chunks=(20,), config={"write_empty_chunks": True})
     expected = avgk.threshold(GOOD[WHERE], 2)
@@ -257,7 +257,7 @@ def test_where__is_refused_if_it_does_not_fit(case):
         avgk.evaluate(GOOD, LABELS, 2, **options)
 
 
-def test_where__is_refused_in_blocks_that_are_not_what_they_promise():
+def test_where__is_refused_in_blocks_of_another_shape_or_dtype_than_declared():
     where = da.from_array(WHERE, chunks=50).map_blocks(lambda block: block[1:], dtype=bool, chunks=(50,))
     with pytest.raises(avgk.ScoresError, match="where must be what its metadata promise"):
         avgk.evaluate(GOOD, LABELS, 2, where=where)
@@ -332,7 +332,7 @@ def test_checkpoint__of_a_mask_serves_a_store_that_has_grown(tmp_path):
     assert same(result, avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS))
 
 
-def test_where__stored_without_its_chunks_of_false_is_what_it_was(tmp_path):
+def test_where__stored_without_its_chunks_of_false_is_unchanged(tmp_path):
     rng = np.random.default_rng(5)
     scores, kept = rng.random((60, 7)), np.arange(60) >= 25
     group = zarr.open_group(tmp_path / "s.zarr", mode="w")
