@@ -215,7 +215,7 @@ def _first_difference(ours: Labels, theirs: Labels) -> int | None:
 
 
 def _digest(labels: Labels) -> str | None:
-    """Return a digest of stored labels that identifies their values, or None if there is none."""
+    """Return a digest of stored labels that identifies their values, or None without a manifest."""
     if not is_stored(labels) or (manifest := labels.store_path.store.checks.manifest) is None:
         return None
     return f"{labels.metadata.to_dict()} {table_digest(manifest.table)}"

@@ -80,38 +80,18 @@ class Ingestion(ShownAsTable):
         return self.verification.ok
 
 
-@dataclass(frozen=True)
-class _StoreRows:
+@dataclass(frozen=True, kw_only=True)
+class _StoreRows(RowFile):
     """The rows of another store, in blocks along its chunks."""
 
     scores: StoredArray
     labels: Array | StoredArray | None
-    location: str
     names: Axes
 
-    @property
-    def n_samples(self) -> int:
-        return int(self.scores.shape[0])
-
-    @property
-    def n_classes(self) -> int:
-        return int(self.scores.shape[1])
-
-    @property
-    def has_labels(self) -> bool:
-        return self.labels is not None
-
-    @property
-    def class_names(self) -> list[str] | None:
-        return None if self.names[-1] is None else [str(name) for name in self.names[-1].values]
-
-    ignored = ()
-
-    def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        dtype = decoded_dtype(self.scores)
-        n_rows = max(1, _STORE_BYTES // (self.n_classes * dtype.itemsize))
+    def blocks(self, max_bytes: int) -> Iterator[tuple[Array, Array | None]]:
+        n_rows = self.rows_per_block(max_bytes)
         if shards_of(self.scores):  # whole shards, because their checks need all bytes
-            n_rows = self.n_samples
+            n_rows = self.scores.shape[0]
         for start, stop in pairwise(grid_of(self.scores)[0].bounds()):
             for first in range(start, stop, n_rows):
                 last = min(first + n_rows, stop)
@@ -158,7 +138,7 @@ def ingest(
     dtype, chunk_rows, codec, shard_chunks, top_m
         How to store them, as for ``ScoreWriter``.
     append
-        Append the rows to a finished store, like ``ScoreWriter``; create a new one if there is none.
+        Append the rows to a finished store, like ``ScoreWriter``; create the store if it does not exist.
     overwrite
         Replace an existing store.
     missing
@@ -178,7 +158,7 @@ def ingest(
     Raises
     ------
     StoreError
-        If there is no such source or column, or ``out`` exists or cannot be written.
+        If the source or column does not exist, or ``out`` exists or cannot be written.
     ReadError
         If a part of the source could not be read, or the new store differs from what was written.
     ScoresError, LabelsError, DtypeError
@@ -236,7 +216,7 @@ def ingest(
 
 def _open_rows(
     scores: ScoresLike, name: str | None, labels: str | None, options: Options | None, missing: str
-) -> RowFile | _StoreRows:
+) -> RowFile:
     if is_row_file(scores) or _is_other_file(scores):
         return open_file(scores, scores=name, labels=labels)
     if not is_place(scores):
@@ -257,7 +237,18 @@ def _open_rows(
     for array in (arrays.scores, column):
         if is_stored(array):
             check_chunks(array)
-    return _StoreRows(arrays.scores, None if column is None else _as_column(column), arrays.location, axes)
+    labels_column = None if column is None else _as_column(column)
+    return _StoreRows(
+        location=arrays.location,
+        n_samples=int(arrays.scores.shape[0]),
+        n_classes=int(arrays.scores.shape[1]),
+        dtype=decoded_dtype(arrays.scores),
+        label_form=None if labels_column is None else (labels_column.shape[1:], labels_column.dtype),
+        class_names=None if axes[-1] is None else [str(name) for name in axes[-1].values],
+        scores=arrays.scores,
+        labels=labels_column,
+        names=axes,
+    )
 
 
 def _is_other_file(scores: ScoresLike) -> bool:
@@ -267,9 +258,7 @@ def _is_other_file(scores: ScoresLike) -> bool:
     return is_pickle(str(scores)) or not zipfile.is_zipfile(scores)
 
 
-def _open_labels(
-    labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None, missing: str
-) -> Array | StoredArray:
+def _open_labels(labels: LabelsLike, rows: RowFile, options: Options | None, missing: str) -> Array | StoredArray:
     values = find_labels(labels, options, missing) if is_place(labels) else compute_frame(labels)
     axes: Axes = rows.names if isinstance(rows, _StoreRows) else (None, None)
     check_inputs(lambda: axes, 1, labels=values)
@@ -292,13 +281,10 @@ def _as_column(labels: LabelsLike) -> Array | StoredArray:
     return array if is_stored(array) else np.asarray(array)
 
 
-def _copy(
-    rows: RowFile | _StoreRows, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None
-) -> None:
-    blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
+def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None) -> None:
     first = last = 0
     with counting("ingest", "row", rows.n_samples, progress) as advance, writer:
-        for block, own in blocks:
+        for block, own in rows.blocks(_STORE_BYTES if isinstance(rows, _StoreRows) else _BLOCK_BYTES):
             first, last = last, last + block.shape[0]
             column = own if labels is None else _read_rows(labels, first, last)
             if column is not None and column.shape[0] != block.shape[0]:
@@ -316,7 +302,7 @@ def _copy(
         current_progress(mine=True).enter("writing")  # the writer's last chunks
 
 
-def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:
+def _no_samples(rows: RowFile) -> ScoresError:
     return ScoresError(f"scores must have at least one sample; {rows.location} has none. Check how it was saved.")
 
 

@@ -113,7 +113,7 @@ def open_scores(
     Raises
     ------
     StoreError
-        If there is no store or no such array, or the store's writer did not finish.
+        If the store or array does not exist, or the store's writer did not finish.
     ScoresError
         If the scores are not a matrix (sample, class).
     LabelsError, DtypeError
@@ -222,7 +222,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     Raises
     ------
     StoreError
-        If there is no store, its writer did not finish, or its manifest is damaged.
+        If the store does not exist, its writer did not finish, or its manifest is damaged.
 
     Notes
     -----
@@ -281,11 +281,11 @@ def info(
     ``truncated, rounding, encoding``
         Which scores were kept, how they were rounded, and how they are decoded; None if not at all.
     ``chunks, shards, codecs, n_chunks``
-        The layout; ``shards`` is None if there are none.
+        The layout; ``shards`` is None without shards.
     ``n_bytes, n_stored_bytes, n_missing_chunks``
         Decoded and stored bytes, and missing chunks; the last two are None if the store cannot be listed.
     ``has_manifest, labels``
-        Whether changed chunks are detected, and a description of the labels (None if there are none).
+        Whether changed chunks are detected, and a description of the labels (None without labels).
     ``values``
         A summary of the first rows: ``kind, low, high, n_nan, n_rows_sampled``.
     ``task_memory, merge_memory, client_memory, memory_limit, reads``
@@ -297,7 +297,7 @@ def info(
     Raises
     ------
     StoreError
-        If there is no store or no such array, or the store's writer did not finish.
+        If the store or array does not exist, or the store's writer did not finish.
 
     Notes
     -----

@@ -181,7 +181,7 @@ def calibrate(
         If the scores are not a matrix of real numbers, or contain NaN; for APS and RAPS also if they are not in [0, 1] or
         a row sums to more than 2; if a truncated store does not determine the threshold.
     LabelsError
-        If the labels do not fit the scores, are probabilities, or there are none; if groups do not fit.
+        If the labels do not fit the scores, are probabilities or missing; if groups do not fit.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 

@@ -231,7 +231,7 @@ class Evaluator:
         UnsettledError
             If the retained scores do not prove every threshold. The message names these k, and what to do.
         ScoresError
-            If there is no sample.
+            If no sample was added.
         """
         self._check_sound()
         state = self._state
@@ -322,7 +322,7 @@ class Evaluator:
         Raises
         ------
         ReadError
-            If there is no such file, it is damaged, or another version wrote it. A forged file with a correct hash is
+            If the file does not exist, is damaged, or another version wrote it. A forged file with a correct hash is
             refused here, or by the first call that uses the inconsistent part.
         """
         evaluator = cls.__new__(cls)

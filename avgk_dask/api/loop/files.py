@@ -182,7 +182,7 @@ def write_state(path: object, state: EvaluatorState) -> None:
 
 
 def read_state(path: object) -> EvaluatorState:
-    """Return the evaluator in a file; ReadError if there is no such file, it is damaged, or its content is invalid."""
+    """Return the evaluator in a file; ReadError if it does not exist, is damaged, or its content is invalid."""
     shelf, name = _parse_path(path)
     data = shelf.read(name)
     if data is None:
