@@ -27,31 +27,31 @@ from .sources import align, as_labels, as_source, find_labels, open_input
 
 
 def labelled_source(
-    scores: ScoresLike, labels: LabelsLike, what: str, *, hard: bool = False, **opening: Unpack[Opening]
+    scores: ScoresLike, labels: LabelsLike, purpose: str, *, hard: bool = False, **opening: Unpack[Opening]
 ) -> Source:
-    """Return the source of scores with labels; refuse scores without. ``what`` needs the labels, as class numbers if ``hard``."""
+    """Return the source of scores with labels; refuse scores without. ``purpose`` needs the labels, as class numbers if ``hard``."""
     source = as_source(scores, labels, **opening)
     if source.labels is None:
         raise LabelsError(
-            f"labels must be given for {what}; got None, and none are stored with the scores. "
+            f"labels must be given for {purpose}; got None, and none are stored with the scores. "
             f"Pass class numbers{'' if hard else ' or probabilities'}."
         )
     return source
 
 
-def refuse_without_classes(source: Source, what: str) -> None:
-    """Refuse labels that are not class numbers; ``what`` is the option that needs them."""
+def refuse_without_classes(source: Source, purpose: str) -> None:
+    """Refuse labels that are not class numbers; ``purpose`` is the option that needs them."""
     if source.labels is None or source.has_soft_labels:
         got = "none" if source.labels is None else "a matrix"
         raise LabelsError(
-            f"labels must be class numbers for {what}; got {got}. Pass one for each sample, or leave it out."
+            f"labels must be class numbers for {purpose}; got {got}. Pass one for each sample, or leave it out."
         )
 
 
-def refuse_soft(source: Source, what: str) -> None:
+def refuse_soft(source: Source, purpose: str) -> None:
     """Refuse labels that are probabilities."""
     if source.has_soft_labels:
-        raise LabelsError(f"labels must be class numbers for {what}; got a matrix. Pass one label for each sample.")
+        raise LabelsError(f"labels must be class numbers for {purpose}; got a matrix. Pass one label for each sample.")
 
 
 def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing: str | None = None) -> Array:
@@ -113,24 +113,24 @@ class Groups:
         groups: LabelsLike,
         scores: ScoresLike,
         source: Source,
-        what: str,
+        argument: str,
         missing: str | None = None,
         **others: LabelsLike,
     ) -> Groups:
         """Return the groups of a source's samples; refuse groups that are not integers, or not one per sample.
 
-        ``what`` is the argument's name. ``others`` are inputs of the same call that may name samples, such as labels.
+        ``argument`` is its name in the call. ``others`` are inputs of the same call that may name samples, such as labels.
         """
         groups = compute_frame(groups)
-        array = _open_groups(groups, scores, what, missing)
+        array = _open_groups(groups, scores, argument, missing)
         others = {name: values for name, values in others.items() if not isinstance(values, (str, os.PathLike))}
-        named = {**others, what: array if isinstance(groups, (str, os.PathLike)) else groups}
+        named = {**others, argument: array if isinstance(groups, (str, os.PathLike)) else groups}
         check_inputs(partial(names_of, scores, "scores"), len(source.lead), **named)
         if array.dtype.kind not in "iu":
-            raise DtypeError(f"{what} must be integers; got dtype {array.dtype}. {_numbering(what)}")
+            raise DtypeError(f"{argument} must be integers; got dtype {array.dtype}. {_numbering(argument)}")
         if tuple(array.shape) != tuple(source.lead):
             raise LabelsError(
-                f"{what} must have the samples' shape {tuple(source.lead)}; got shape {tuple(array.shape)}. "
+                f"{argument} must have the samples' shape {tuple(source.lead)}; got shape {tuple(array.shape)}. "
                 "Give the group of each sample."
             )
         column: Any = flat_column(array, source.whole.shape[0])
@@ -171,26 +171,26 @@ class Groups:
         return source.with_labels(packed)
 
 
-def _numbering(what: str) -> str:
-    return f"Number them, for example with numpy.unique({what}, return_inverse=True)[1]."
+def _numbering(argument: str) -> str:
+    return f"Number them, for example with numpy.unique({argument}, return_inverse=True)[1]."
 
 
-def _open_groups(groups: LabelsLike, scores: ScoresLike, what: str, missing: str | None) -> Matrix:
+def _open_groups(groups: LabelsLike, scores: ScoresLike, argument: str, missing: str | None) -> Matrix:
     if isinstance(groups, xr.DataArray):
         frame = scores_variable(scores)
-        groups = align(frame, groups, what) if isinstance(frame, xr.DataArray) else groups
+        groups = align(frame, groups, argument) if isinstance(frame, xr.DataArray) else groups
         groups = groups.data if isinstance(groups, xr.DataArray) else groups
     if is_place(groups):
         try:
             return find_labels(groups, missing=missing)
         except StoreError as error:
             raise StoreError(
-                f"{what} must be one integer per sample, or the path of stored integers: {error}"
+                f"{argument} must be one integer per sample, or the path of stored integers: {error}"
             ) from None
     if isinstance(groups, da.Array):
-        plain_block(groups._meta, what, LabelsError)
+        plain_block(groups._meta, argument, LabelsError)
         return groups
-    return plain_array(groups, what, LabelsError)
+    return plain_array(groups, argument, LabelsError)
 
 
 def _codes(column: Array, names: Ints) -> Ints:

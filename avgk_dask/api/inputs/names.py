@@ -245,9 +245,9 @@ def class_names_of(scores: ScoresLike) -> list[str] | None:
     return [str(name) for name in names.values]
 
 
-def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> Array:
+def class_vector(values: Any, argument: str, scores: ScoresLike, n_classes: int) -> Array:
     """Return one number per class, such as frequencies, as an array; refuse class names that differ from the scores'."""
-    names = next(iter(axes_of(values, what)), None)
+    names = next(iter(axes_of(values, argument)), None)
     if names is not None:
         axes = names_of(scores, "scores")
         classes = axes[-1] if axes and axes[-1] is not None else default_names(n_classes, "scores")
@@ -256,7 +256,7 @@ def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> 
         check_names(classes, names, "class", OptionError)
     else:
         check_axes([(), names_of(scores, "scores")[-1:]], 0, OptionError)
-    return plain_array(values, what, OptionError)
+    return plain_array(values, argument, OptionError)
 
 
 def texts_of(labels: Any) -> Array | None:

@@ -98,11 +98,11 @@ def _locate_labels(labels: Matrix, index: da.Array, n_classes: int, mask: Sample
     return da.map_blocks(_find_slots, index, column[:, None], n_classes, drop_axis=1, dtype=np.int64)
 
 
-def _lazy(array: Matrix, what: str) -> da.Array:
+def _lazy(array: Matrix, argument: str) -> da.Array:
     if is_stored(array):
         return lazy_array(array)
-    array = array if isinstance(array, da.Array) else da.asarray(plain_array(array, what))
-    return checked_matrix(array, check_dtype(array.dtype), what)
+    array = array if isinstance(array, da.Array) else da.asarray(plain_array(array, argument))
+    return checked_matrix(array, check_dtype(array.dtype), argument)
 
 
 def _check_classes(index: Array, numbers: Array, n_classes: int, location: str) -> Array:
@@ -238,7 +238,7 @@ def find_labels(
     return array
 
 
-def lazy_matrix(values: object, what: str) -> da.Array:
+def lazy_matrix(values: object, argument: str) -> da.Array:
     """Return any matrix as a Dask array, in (sample, class) order if its dimensions have these names."""
     if isinstance(values, xr.DataArray):
         values = _unwrap_array(values)
@@ -246,7 +246,7 @@ def lazy_matrix(values: object, what: str) -> da.Array:
         return values
     if is_zarr(values):
         return lazy_array(open_labels(values, None, "fill"))  # zarr omits chunks of empty sets
-    return da.from_array(plain_array(values, what))
+    return da.from_array(plain_array(values, argument))
 
 
 def open_input(scores: ScoresLike, missing: str | None = None) -> object:
@@ -290,13 +290,13 @@ def _split_parts(scores: object) -> tuple[object, LabelsLike, str]:
     )
 
 
-def align(frame: xr.DataArray, values: LabelsLike, what: str) -> LabelsLike:
+def align(frame: xr.DataArray, values: LabelsLike, argument: str) -> LabelsLike:
     """Return values in the order of the scores' dimensions; refuse values without one of the sample dimensions."""
     if not isinstance(values, xr.DataArray):
         return values
     for sample in frame.dims[:-1]:
         if sample not in values.dims:
-            raise LabelsError(f"{what} must have the scores' dimension {sample!r}; got {values.dims}. Rename it.")
+            raise LabelsError(f"{argument} must have the scores' dimension {sample!r}; got {values.dims}. Rename it.")
     if frame.ndim > 2 and set(values.dims) <= set(frame.dims):
         return values.transpose(*(name for name in frame.dims if name in values.dims))
     return values
