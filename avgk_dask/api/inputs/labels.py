@@ -29,7 +29,7 @@ from .sources import align, as_labels, as_source, find_labels, open_input
 def labelled_source(
     scores: ScoresLike, labels: LabelsLike, purpose: str, *, hard: bool = False, **opening: Unpack[Opening]
 ) -> Source:
-    """Return the source of scores with labels; refuse scores without. ``purpose`` needs the labels, as class numbers if ``hard``."""
+    """Return the source of scores that must have labels for a purpose, class numbers if ``hard``."""
     source = as_source(scores, labels, **opening)
     if source.labels is None:
         raise LabelsError(
@@ -40,7 +40,7 @@ def labelled_source(
 
 
 def refuse_without_classes(source: Source, purpose: str) -> None:
-    """Refuse labels that are not class numbers; ``purpose`` is the option that needs them."""
+    """Refuse missing labels and probabilities for an option that needs class numbers."""
     if source.labels is None or source.has_soft_labels:
         got = "none" if source.labels is None else "a matrix"
         raise LabelsError(
@@ -119,7 +119,7 @@ class Groups:
     ) -> Groups:
         """Return the groups of a source's samples; refuse groups that are not integers, or not one per sample.
 
-        ``argument`` is its name in the call. ``others`` are inputs of the same call that may name samples, such as labels.
+        ``argument`` is their name in errors. ``others`` are inputs of the same call whose sample names are compared.
         """
         groups = compute_frame(groups)
         array = _open_groups(groups, scores, argument, missing)
