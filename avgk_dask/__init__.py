@@ -111,7 +111,7 @@ __all__ = [
 ]
 
 
-#: Where public names live; they are imported when first used: a worker never needs xarray, nor a command that only helps.
+#: The modules of public names. Names are imported on first use: workers, or a command that prints help, need no xarray.
 _HOMES = {
     "api.breakdowns": ("breakdown",),
     "api.comparison": ("compare",),
@@ -138,10 +138,10 @@ _SUBMODULES = ("calibration", "conformal", "losses", "plot", "report", "testing"
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # type checkers would take any name for one of ours
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a public name or submodule when it is first used."""
+        """Import a public name or submodule on first use."""
         if name in _HOME_OF:
             value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
             return value
@@ -154,6 +154,6 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__", *_SUBMODULES]
 
 
-# Importing xarray for its accessor alone would cost half a second: without it, ``import avgk_dask.xarray`` registers ``.avgk``.
+# Importing xarray only for its accessor would cost half a second. ``import avgk_dask.xarray`` registers it explicitly.
 if sys.modules.get("xarray") is not None:
     import_module(f"{__name__}.xarray")

@@ -1,4 +1,4 @@
-"""Calibration: probabilities that fit a calibration set, from logits, out of core."""
+"""Calibration: well-calibrated probabilities from logits, fitted to a calibration set out of core."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _KINDS: tuple[type[Calibrator], ...] = (TemperatureScaling, VectorScaling, Matri
 
 
 def calibrated(logits: ScoresLike, calibrator: Calibrator) -> LazyScores:
-    """Return the probabilities that a fitted calibrator makes of logits, lazily: what its ``transform`` returns.
+    """Return the lazy probabilities of logits by a fitted calibrator, like its method ``transform``.
 
     Parameters
     ----------
     logits
         N x C matrix of logits; as ``scores`` elsewhere.
     calibrator
-        What ``fit`` or ``calibration.load`` gave.
+        A fitted calibrator, from ``fit`` or ``calibration.load``.
 
     Returns
     -------
     LazyScores
-        The probabilities; every function takes them as scores.
+        The probabilities; every function accepts them as scores.
 
     Raises
     ------
     OptionError
-        Where the calibrator is none, or not fitted.
+        If the calibrator is not a calibrator, or not fitted.
 
     Notes
     -----
@@ -43,35 +43,34 @@ def calibrated(logits: ScoresLike, calibrator: Calibrator) -> LazyScores:
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> logits = np.log([[0.9, 0.1]] * 10)
-    >>> found = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
-    >>> avgk.losses.nll(avgk.calibrated(logits, found), np.array([0] * 7 + [1] * 3)) == found.nll_after
+    >>> calibrator = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
+    >>> avgk.losses.nll(avgk.calibrated(logits, calibrator), np.array([0] * 7 + [1] * 3)) == calibrator.nll_after
     True
-
     """
     if not isinstance(calibrator, Calibrator):
         raise OptionError(
-            f"calibrator must be a fitted one; got {type(calibrator).__name__}. Pass what fit or calibration.load gave."
+            f"calibrator must be a fitted calibrator; got {type(calibrator).__name__}. Pass one from fit or calibration.load."
         )
     return calibrator.transform(logits)
 
 
 def load(path: PlaceLike) -> Calibrator:
-    """Read a calibrator that ``save`` wrote.
+    """Load a calibrator that ``save`` wrote.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
 
     Returns
     -------
     Calibrator
-        Of the kind that was saved, fitted as it was, to the last bit.
+        The saved calibrator, identical to the last bit.
 
     Raises
     ------
     StoreError
-        Where the file cannot be read, is damaged, or is of another version.
+        If the file cannot be read, is damaged, or is of another version.
 
     Notes
     -----
@@ -81,12 +80,11 @@ def load(path: PlaceLike) -> Calibrator:
     --------
     >>> import os, tempfile, numpy as np, avgk_dask as avgk
     >>> logits = np.log([[0.9, 0.1]] * 10)
-    >>> found = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
+    >>> calibrator = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found.save(os.path.join(folder, "temperature.json"))
-    ...     avgk.calibration.load(os.path.join(folder, "temperature.json")).temperature == found.temperature
+    ...     calibrator.save(os.path.join(folder, "temperature.json"))
+    ...     avgk.calibration.load(os.path.join(folder, "temperature.json")).temperature == calibrator.temperature
     True
-
     """
     return CALIBRATOR_FILE.read(path, _restore)
 

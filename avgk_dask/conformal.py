@@ -1,4 +1,4 @@
-"""Conformal sets: those that hold the label of a new sample with a chosen probability, out of core."""
+"""Conformal sets: they contain the label of a new sample with a chosen probability; calibrated out of core."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ __all__ = ["ConformalPredictor", "calibrate", "load"]
 
 
 def load(path: PlaceLike) -> ConformalPredictor:
-    """Read a conformal predictor that ``save`` wrote.
+    """Load a conformal predictor that ``save`` wrote.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
 
     Returns
     -------
     ConformalPredictor
-        As it was saved, to the last bit.
+        The saved predictor, identical to the last bit.
 
     Raises
     ------
     StoreError
-        Where the file cannot be read, is damaged, or is of another version.
+        If the file cannot be read, is damaged, or is of another version.
 
     Notes
     -----
@@ -34,11 +34,10 @@ def load(path: PlaceLike) -> ConformalPredictor:
     Examples
     --------
     >>> import os, tempfile, numpy as np, avgk_dask as avgk
-    >>> found = avgk.conformal.calibrate(np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([0, 1]), alpha=0.5)
+    >>> predictor = avgk.conformal.calibrate(np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([0, 1]), alpha=0.5)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found.save(os.path.join(folder, "sets.json"))
-    ...     avgk.conformal.load(os.path.join(folder, "sets.json")) == found
+    ...     predictor.save(os.path.join(folder, "sets.json"))
+    ...     avgk.conformal.load(os.path.join(folder, "sets.json")) == predictor
     True
-
     """
     return PREDICTOR_FILE.read(path, restore_predictor)

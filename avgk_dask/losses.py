@@ -8,17 +8,16 @@ from collections.abc import Sequence
 import xarray as xr
 
 from .api.calibration.errors import calibration_at_threshold, expected_calibration_error
-from .api.inputs.labels import check_no_nan_policy, logits_of, probabilities, refuse_scores
-from .api.options import LabelsLike, Named, PlaceLike, ScoresLike, asked_checkpoint, check_flag, result_attrs
+from .api.inputs.labels import logits_of, probabilities, refuse_scores
+from .api.options import LabelsLike, Named, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs
 from .arrays import whole_number
-from .engine.run import running
 from .errors import OptionError
 from .results.datasets import build_result
 from .results.registry import LOSSES
 from .statistics.losses import PAIRS, LossPlan, LossTally, loss_pass
 
-#: The constants of strong properness, and whether they are shared out among the classes. Those of the losses that
-#: ``one_versus_all`` sums are the ones of the binary losses, as Agarwal (2014) defines them.
+#: The constants of strong properness, and whether they are divided by the number of classes. Those of the losses that
+#: ``one_versus_all`` sums are the constants of the binary losses, as Agarwal (2014) defines them.
 _MU = {"nll": (1, False), "brier": (1, True), "logistic": (4, True), "squared": (2, True), "exponential": (4, True)}
 #: The losses that ``one_versus_all`` sums over the classes.
 _BINARY = ("logistic", "squared", "exponential")
@@ -30,14 +29,14 @@ def nll(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> float:
     """Compute the negative log-likelihood of probabilities: the mean of -log p[label].
 
-    That of ``softmax(z)`` is computed from the logits, as log(sum exp(z)) - z[label], and so stays finite and exact where
-    p itself is too small for a float.
+    For ``softmax(z)`` it is computed from the logits, as log(sum exp(z)) - z[label], which stays finite and exact even
+    if p itself is too small for a float.
 
     Parameters
     ----------
@@ -60,24 +59,22 @@ def nll(
     Returns
     -------
     float
-        The mean over the labelled samples, in nats; expected under soft labels. Infinite where a label has probability 0,
-        NaN without a labelled sample.
+        The mean over the labelled samples, in nats; the expected value for soft labels. Infinite if a label has
+        probability 0, NaN if no sample is labelled.
 
     Raises
     ------
     ScoresError, DtypeError
         If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
     LabelsError
-        If the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If the labels do not fit the scores, or are missing.
+    MemoryLimitError, StoreError
+        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: one read of the store. Losses of samples are computed in float64 and added exactly, rounded once: the same
-    bits for any chunking. Tasks hold whole rows of a band.
+    Cost: one read of the store. The loss of each sample is computed in float64. Sums are exact and rounded once, so
+    that the bits are the same for any chunking. Tasks hold whole rows of a band.
 
     Examples
     --------
@@ -86,9 +83,11 @@ def nll(
     0.6931471805599453
     >>> avgk.losses.nll(avgk.softmax(np.array([[2000.0, 0.0]])), np.array([1]))
     2000.0
-
     """
-    return _mean_losses(scores, labels, ("nll",), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )
+    return _mean_losses(scores, labels, ("nll",), options)[0][0]
 
 
 def brier(
@@ -97,14 +96,14 @@ def brier(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> float:
-    """Compute the Brier score of probabilities: the mean of 1/2 sum over the classes of (p - y)**2, as the paper has it.
+    """Compute the Brier score of probabilities: the mean of 1/2 sum over the classes of (p - y)**2, as in the paper.
 
-    Many libraries leave out the 1/2. With soft labels it is the expected score, which is 1/2 sum (p - eta)**2 and a part that
-    no p can change.
+    Many libraries leave out the 1/2. With soft labels it is the expected score: 1/2 sum (p - eta)**2 plus a term that
+    does not depend on p.
 
     Parameters
     ----------
@@ -127,31 +126,27 @@ def brier(
     Returns
     -------
     float
-        The mean over the labelled samples; NaN where there is none.
+        The mean over the labelled samples; NaN if no sample is labelled.
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``nll``.
 
     Notes
     -----
-    Cost: one read of the store. Exact sums over the samples, rounded once: the same bits for any chunking.
+    Cost: one read of the store. Sums are exact and rounded once: the same bits for any chunking.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.losses.brier(np.array([[0.5, 0.25, 0.25], [0.5, 0.5, 0]]), np.array([0, 1]))
     0.21875
-
     """
-    return _mean_losses(scores, labels, ("brier",), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )
+    return _mean_losses(scores, labels, ("brier",), options)[0][0]
 
 
 def one_versus_all(
@@ -161,14 +156,14 @@ def one_versus_all(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> float:
     """Compute a one-versus-all loss: the mean of l(+1, p[label]) + sum over the other classes of l(-1, p).
 
-    Of logits, pass ``sigmoid(z)``: each class then has a probability of its own, and the losses below are those of
-    margins, log(1 + exp(-z)) and exp(-z / 2), computed from the logits.
+    For logits, pass ``sigmoid(z)``: each class then has its own probability, and the logistic and exponential losses
+    are those of margins, log(1 + exp(-z)) and exp(-z / 2), computed from the logits.
 
     Parameters
     ----------
@@ -194,35 +189,31 @@ def one_versus_all(
     Returns
     -------
     float
-        The mean over the labelled samples, expected under soft labels; NaN where there is none.
+        The mean over the labelled samples, the expected value for soft labels; NaN if no sample is labelled.
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``nll``.
     OptionError
-        Where the loss is none of these.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If the loss has another name.
 
     Notes
     -----
-    Cost: one read of the store. Exact sums over the samples, rounded once: the same bits for any chunking.
+    Cost: one read of the store. Sums are exact and rounded once: the same bits for any chunking.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.losses.one_versus_all(np.array([[0.5, 0.25, 0.25]]), np.array([0]), loss="squared")
     0.375
-
     """
     if loss not in _BINARY:
         raise OptionError(f"loss must be one of {', '.join(_BINARY)}; got {loss!r}. Leave it out for the logistic one.")
-    return _mean_losses(scores, labels, (loss,), where, ignore_index, nan_policy, progress, checkpoint)[0][0]
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )
+    return _mean_losses(scores, labels, (loss,), options)[0][0]
 
 
 def evaluate_losses(
@@ -232,7 +223,7 @@ def evaluate_losses(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
@@ -246,7 +237,7 @@ def evaluate_losses(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     losses
-        Of ``"nll", "brier"`` and those that ``one_versus_all`` has: ``"logistic", "squared", "exponential"``.
+        ``"nll"``, ``"brier"``, or a loss of ``one_versus_all``: ``"logistic"``, ``"squared"``, ``"exponential"``.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -261,24 +252,18 @@ def evaluate_losses(
     Returns
     -------
     Dataset
-        Over ``loss``; the attribute ``n_labelled`` is the number of samples they are the means of.
+        Over ``loss``. The attribute ``n_labelled`` is the number of labelled samples.
     ``mean_loss``
-        As ``nll``, ``brier`` and ``one_versus_all`` give it, to the last bit.
+        The same as from ``nll``, ``brier`` and ``one_versus_all``, to the last bit.
     ``mu``
-        The constant of strong properness; see there.
+        The constant of strong properness; see ``losses.mu``.
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``nll``.
     OptionError
-        Where a loss is none of these.
-    MemoryLimitError
-        If a task cannot fit its share of memory; checked before reading.
-    StoreError
-        If the store cannot be opened or read.
+        If a loss has another name.
 
     Notes
     -----
@@ -287,15 +272,17 @@ def evaluate_losses(
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.losses.evaluate_losses(np.array([[0.5, 0.25, 0.25]]), np.array([0]), ["brier", "squared"])
-    >>> found.mean_loss.values.tolist()
+    >>> result = avgk.losses.evaluate_losses(np.array([[0.5, 0.25, 0.25]]), np.array([0]), ["brier", "squared"])
+    >>> result.mean_loss.values.tolist()
     [0.1875, 0.375]
-
     """
     names = [losses] if isinstance(losses, str) else list(dict.fromkeys(losses))
     if not names or any(name not in PAIRS for name in names):
-        raise OptionError(f"losses must be some of {', '.join(PAIRS)}; got {losses!r}. Name those that are wanted.")
-    means, attrs = _mean_losses(scores, labels, tuple(names), where, ignore_index, nan_policy, progress, checkpoint)
+        raise OptionError(f"losses must be some of {', '.join(PAIRS)}; got {losses!r}. Name at least one.")
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )
+    means, attrs = _mean_losses(scores, labels, tuple(names), options)
     constants = [mu(name, int(str(attrs["n_classes"]))) for name in names]
     return build_result({"mean_loss": means, "mu": constants}, {"loss": names}, attrs, LOSSES)
 
@@ -303,8 +290,8 @@ def evaluate_losses(
 def mu(name: str, n_classes: int | None = None) -> float:
     """Return how strongly proper a loss is: the regret at a sample is at least mu/2 times ||eta - eta_hat||_1 squared.
 
-    1 for the NLL (Pinsker's inequality), 1/C for the Brier score, and for a one-versus-all loss that of the binary
-    loss, 4 (logistic), 2 (squared) or 4 (exponential), over C.
+    mu is 1 for the NLL (Pinsker's inequality) and 1/C for the Brier score. For a one-versus-all loss it is the constant
+    of the binary loss (logistic 4, squared 2, exponential 4) divided by C.
 
     Parameters
     ----------
@@ -321,7 +308,7 @@ def mu(name: str, n_classes: int | None = None) -> float:
     Raises
     ------
     OptionError
-        Where the name is none of these, or the number of classes is needed and none of at least 1.
+        If the name is not one of these, or the number of classes is needed and is not at least 1.
 
     Notes
     -----
@@ -332,7 +319,6 @@ def mu(name: str, n_classes: int | None = None) -> float:
     >>> import avgk_dask as avgk
     >>> avgk.losses.mu("nll"), avgk.losses.mu("brier", 10)
     (1.0, 0.1)
-
     """
     if name not in _MU:
         raise OptionError(f"name must be one of {', '.join(_MU)}; got {name!r}. Name the loss.")
@@ -347,27 +333,28 @@ def mu(name: str, n_classes: int | None = None) -> float:
 def regret_bound(name: str, regret: float, n_classes: int | None = None) -> float:
     """Return how far estimated probabilities can be from the true ones: E ||eta - eta_hat||_1 <= sqrt(2 / mu * regret).
 
-    The regret is the mean loss of the estimates less that of the true probabilities eta. What it bounds is the mean over samples
-    of the sum over classes of abs(eta - eta_hat), and that bounds what average-k and top-k sets lose by being made from estimates.
+    The regret is the mean loss of the estimates minus that of the true probabilities eta. The bounded quantity is the
+    mean over samples of the sum over classes of abs(eta - eta_hat). It in turn bounds the loss of accuracy of average-k
+    and top-k sets that are made from estimates.
 
     Parameters
     ----------
     name
         As for ``mu``.
     regret
-        At least 0. An upper estimate, such as the mean loss itself, gives a bound that is only looser.
+        At least 0. An upper estimate, such as the mean loss itself, gives a valid but looser bound.
     n_classes
         C; not needed for the NLL.
 
     Returns
     -------
     float
-        The bound; the 1-norm itself is never above 2.
+        The bound. The 1-norm itself is at most 2.
 
     Raises
     ------
     OptionError
-        Where the regret is negative or no number, or as for ``mu``.
+        If the regret is not a number of at least 0, or as for ``mu``.
 
     Notes
     -----
@@ -378,28 +365,26 @@ def regret_bound(name: str, regret: float, n_classes: int | None = None) -> floa
     >>> import avgk_dask as avgk
     >>> avgk.losses.regret_bound("nll", 0.02)
     0.2
-
     """
     try:
         value = float(regret)
     except (TypeError, ValueError):
         value = math.nan
     if not value >= 0:
-        raise OptionError(f"regret must be a number of at least 0; got {regret!r}. Pass the loss less the least one.")
+        raise OptionError(
+            f"regret must be a number of at least 0; got {regret!r}. Pass the loss minus the smallest possible loss."
+        )
     return math.sqrt(2 / mu(name, n_classes) * value)
 
 
 def _mean_losses(
-    scores: ScoresLike, labels: LabelsLike, names: tuple[str, ...], where: LabelsLike, ignore_index: int | None,
-    nan_policy: str, progress: bool | None, checkpoint: PlaceLike,
-) -> tuple[list[float], Named]:  # fmt: skip
-    """Return the means of some losses, and the attributes of a result; one read."""
-    estimates = probabilities(scores, labels, "a loss", where, ignore_index)
-    check_no_nan_policy(nan_policy)
-    check_flag("progress", progress, or_none=True)
+    scores: ScoresLike, labels: LabelsLike, names: tuple[str, ...], options: ScanOptions
+) -> tuple[list[float], Named]:
+    """Return the mean of each loss, and the attributes of a result; one read."""
+    estimates = probabilities(scores, labels, "a loss", options)
     source, link, temperature = logits_of(estimates)
     plan = LossPlan(source.dtype, source.shape[1], names, link, temperature)
-    with running(source, progress, nan_policy, asked_checkpoint(checkpoint, "losses", nan_policy=nan_policy)) as run:
+    with options.run(source, "losses") as run:
         tally: LossTally = run.read(loss_pass(plan))
         refuse_scores(tally, run.source, link)
     means = [tally.losses.mean(i, tally.n_labelled) for i in range(len(names))]

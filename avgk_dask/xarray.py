@@ -1,7 +1,7 @@
-"""The accessor ``.avgk`` of xarray's Datasets and DataArrays: the functions of the package, called on scores.
+"""The accessor ``.avgk`` of xarray's Datasets and DataArrays: ``ds.avgk.evaluate(k=5)`` is ``avgk_dask.evaluate(ds, k=5)``.
 
-``ds.avgk.evaluate(k=5)`` is ``avgk_dask.evaluate(ds, k=5)``. Importing this module registers it. ``import avgk_dask`` does so only if
-xarray has been imported before: importing xarray takes half a second and 90 MB that a worker does not need.
+Importing this module registers it. ``import avgk_dask`` does so only if xarray is already imported: importing xarray takes
+half a second and 90 MB, and workers do not need it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import xarray as xr
 
-#: The functions whose first argument are scores.
+#: The functions whose first argument is the scores.
 METHODS = (
     "adaptive_gain",
     "average_k_sets",
@@ -51,7 +51,6 @@ class ScoresAccessor:
     >>> scores = xr.DataArray(np.eye(3), dims=("sample", "class"))
     >>> scores.avgk.threshold(1).n_above
     3
-
     """
 
     def __init__(self, scores: xr.Dataset | xr.DataArray) -> None:
@@ -63,7 +62,7 @@ class ScoresAccessor:
             raise AttributeError(f"{name!r} is not a function of .avgk, which has {', '.join(METHODS)}")
         function = getattr(import_module("avgk_dask"), name)
         bound = update_wrapper(partial(function, self._scores), function)
-        del bound.__wrapped__  # its signature is without the scores
+        del bound.__wrapped__  # so that its signature omits the scores
         return bound
 
     def __dir__(self) -> list[str]:

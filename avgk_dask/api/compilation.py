@@ -1,13 +1,13 @@
-"""``compile_kernels``: compile ahead what large matrices need.
+"""``compile_kernels``: compile the kernels for large matrices in advance.
 
-Small matrices of each dtype go through all functions, with settings that send them the way of large ones.
+It calls all functions with a small matrix of each dtype, with settings that make them use the kernels for large ones.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +32,9 @@ from .probabilities import sigmoid, softmax
 from .risks import best_threshold
 from .sets import top_k_sets
 
-#: One of each kind that kernels are compiled for; the others are turned into these.
+#: The dtypes for which kernels are compiled. Scores of other dtypes are converted to one of these.
 DTYPES = ("float32", "float16", "float64", "uint8", "int16", "int32", "int64")
-#: Settings that send a small matrix through all that large ones go through, compiled.
+#: Settings with which a small matrix takes each path of large matrices, compiled.
 _ALWAYS = {"avgk.plain-scores": 0, "scheduler": "synchronous"}
 _PILOT = {"avgk.small-scores": 0}
 _EVENTS = {**_PILOT, "avgk.kept-bytes": 0}
@@ -43,44 +43,44 @@ _COUNTED = {**_EVENTS, "avgk.max-events": 0, "avgk.least-events": 0}
 
 @dataclass(frozen=True)
 class Compilation:
-    """What ``compile_kernels`` did."""
+    """The result of ``compile_kernels``."""
 
-    #: How often something had to be compiled, and the seconds that took; 0 where all was there.
+    #: The number of compilations and the seconds they took; 0 if everything was in the cache.
     n_compiled: int
     seconds: float
-    #: The folder that keeps it.
+    #: The folder of the cache.
     cache: str
 
 
 def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = None) -> Compilation:
-    """Compile ahead what evaluating large matrices needs: in an image, on each worker, before a demonstration.
+    """Compile the kernels for large matrices in advance: in an image, on each worker, before a demonstration.
 
-    Without it, the first large matrix of each dtype waits for the compiler, some seconds; what is compiled is kept for
-    all later processes. Matrices up to ``avgk.plain-scores`` scores never wait.
+    Otherwise the first large matrix of each dtype waits some seconds for the compiler. The compiled kernels are cached for
+    all later processes. Matrices of up to ``avgk.plain-scores`` scores never wait.
 
     Parameters
     ----------
     dtypes
-        Those of the scores that will come. By default all there are, which takes a minute or two.
+        The dtypes of the scores to evaluate. By default all, which takes a minute or two.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
     Compilation
-        How much was compiled, how long that took, and the folder that keeps it.
+        The number of compilations, their seconds, and the folder of the cache.
 
     Raises
     ------
     DtypeError
-        For a dtype that scores cannot have.
+        If scores cannot have one of the dtypes.
 
     Notes
     -----
-    Cost: no reads. Some 20 CPU seconds for each dtype, and a second where all is there.
+    Cost: no reads. About 20 CPU seconds per dtype, or one second if everything is in the cache.
 
-    The folder is numba's: ``NUMBA_CACHE_DIR`` where that is set, else next to the package, or the user's own where that
-    may not be written. On a cluster, ``client.run(avgk.compile_kernels)`` compiles on every worker.
+    The cache is numba's: ``NUMBA_CACHE_DIR`` if it is set, otherwise next to the package, or in the user's cache folder if
+    that is not writable. On a cluster, ``client.run(avgk.compile_kernels)`` compiles on every worker.
 
     Examples
     --------
@@ -88,60 +88,55 @@ def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = N
     >>> done = avgk.compile_kernels(dtypes=[])
     >>> done.n_compiled
     0
-
     """
     check_flag("progress", progress, or_none=True)
-    kinds = [check_dtype(dtype) for dtype in dtypes]
-    works = [(work, dtype) for dtype in kinds for work in _WORKS]
-    with counting("compiling", "part", len(works), progress) as advance, _timing() as spans:
-        for work, dtype in works:
+    calls = [(call, dtype) for dtype in map(check_dtype, dtypes) for call in _CALLS]
+    with counting("compiling", "part", len(calls), progress) as advance, _record_times() as seconds:
+        for call, dtype in calls:
             with dask.config.set(_ALWAYS), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of scores that mean nothing
-                work(*_matrix(dtype))
+                warnings.simplefilter("ignore")  # the scores are arbitrary
+                call(*_matrix(dtype))
             advance(1)
-    return Compilation(len(spans), sum(spans), kept_in())
+    return Compilation(len(seconds), sum(seconds), kept_in())
 
 
 @contextmanager
-def _timing() -> Iterator[list[float]]:
-    """Lend a list of the seconds of each compilation, which grows."""
-    spans: list[float] = []
-    begun = [0.0]
+def _record_times() -> Iterator[list[float]]:
+    """Yield a list to which the seconds of each compilation are appended."""
+    seconds: list[float] = []
+    start = 0.0
 
-    def watch(begins: bool) -> None:
+    def record(begins: bool) -> None:
+        nonlocal start
         if begins:
-            begun[0] = time.perf_counter()
+            start = time.perf_counter()
         else:
-            spans.append(time.perf_counter() - begun[0])
+            seconds.append(time.perf_counter() - start)
 
-    with watching(watch):
-        yield spans
+    with watching(record):
+        yield seconds
 
 
 def _matrix(dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Return some scores with ties, and labels."""
     rng = np.random.default_rng(0)
-    raw = rng.dirichlet(np.full(40, 0.5), 64)
-    scores = np.round(raw * 100).astype(dtype) if dtype.kind in "iu" else raw.astype(dtype)
+    rows = rng.dirichlet(np.full(40, 0.5), 64)
+    scores = np.round(rows * 100).astype(dtype) if dtype.kind in "iu" else rows.astype(dtype)
     return scores, rng.integers(-1, 40, 64)
 
 
-def _evaluated(scores: Array, labels: Array) -> None:
+def _evaluate(scores: Array, labels: Array) -> None:
+    soft = np.eye(40)[labels]
+    split = da.from_array(scores, chunks=(32, 16))
     for settings in ({}, _PILOT, _EVENTS, _COUNTED):
         with dask.config.set(settings):
             evaluate(scores, labels, [1, 2, 3.5], progress=False)
+            if settings in ({}, _EVENTS):
+                evaluate(scores, soft, [2], progress=False)
+                evaluate(split, labels, [2], progress=False)
 
 
-def _soft(scores: Array, labels: Array) -> None:
-    soft = np.eye(40)[labels]
-    split = da.from_array(scores, chunks=(32, 16))
-    for settings in ({}, _EVENTS):
-        with dask.config.set(settings):
-            evaluate(scores, soft, [2], progress=False)
-            evaluate(split, labels, [2], progress=False)
-
-
-def _curves(scores: Array, labels: Array) -> None:
+def _compute_curves(scores: Array, labels: Array) -> None:
     error_curve(scores, labels, progress=False)
     smallest_k(scores, labels, max_error=0.5, progress=False)
     breakdown(scores, labels, [2], progress=False)
@@ -151,7 +146,7 @@ def _curves(scores: Array, labels: Array) -> None:
     best_threshold(scores, labels, cost=0.01, progress=False)
 
 
-def _sets(scores: Array, labels: Array) -> None:
+def _make_sets(scores: Array, labels: Array) -> None:
     top_k_sets(scores, 2).compute()
     compare({"a": scores, "b": scores}, labels, [1, 2], progress=False)
     calibrate(scores, labels, 0.3, progress=False)
@@ -159,7 +154,7 @@ def _sets(scores: Array, labels: Array) -> None:
         calibrate(scores, labels, 0.3, method="aps", progress=False)
 
 
-def _logits(scores: Array, labels: Array) -> None:
+def _evaluate_logits(scores: Array, labels: Array) -> None:
     if scores.dtype.kind not in "iu":
         evaluate(softmax(scores), labels, [2], progress=False)
         evaluate(ensemble([scores], of="logits"), labels, [2], progress=False)
@@ -167,4 +162,4 @@ def _logits(scores: Array, labels: Array) -> None:
         TemperatureScaling().fit(scores, labels, progress=False)
 
 
-_WORKS: tuple[Callable[[Array, Array], None], ...] = (_evaluated, _soft, _curves, _sets, _logits)
+_CALLS = (_evaluate, _compute_curves, _make_sets, _evaluate_logits)

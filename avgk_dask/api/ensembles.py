@@ -1,4 +1,4 @@
-"""``ensemble``: the weighted mean of several models' scores, made while they are read."""
+"""``ensemble``: the weighted mean of several models' scores, computed while they are read."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ..statistics.truncated import refuse_truncated
 from ..store.read.manifest import table_digest
 from .inputs.lazy_scores import LazyScores
 from .inputs.names import check_inputs, check_same_names, names_of
-from .inputs.sources import aligned, as_source, existing
+from .inputs.sources import align, as_source, select_samples
 from .options import LabelsLike, ScoresLike, SourceOptions, check_word, is_stored
 
-#: What an ensemble is the mean of.
+#: The kind of scores that are averaged.
 Mean = Literal["probabilities", "logits"]
 
 
@@ -37,65 +37,63 @@ class Ensemble(LazyScores):
     """The weighted mean of several matrices, or its softmax; see ``ensemble``."""
 
     members: tuple[ScoresLike, ...]
-    #: They sum to 1, but for rounding.
+    #: Their sum is 1, up to rounding.
     weights: tuple[float, ...]
     of: str = "probabilities"
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
-        where, ignored, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
+        where, ignore_index, missing = options.get("where"), options.get("ignore_index"), options.get("missing")
+        own_labels = options.get("own_labels", True)
         if (frame := self.frame) is not None:
-            labels, where = aligned(frame, labels, "labels"), aligned(frame, where, "where")
-        own = labels is None and (options.get("own_labels", True) or ignored is not None)
-        first = as_source(self.members[0], labels, own_labels=own, missing=missing)
-        rest = [as_source(member, own_labels=own, missing=missing) for member in self.members[1:]]
+            labels, where = align(frame, labels, "labels"), align(frame, where, "where")
+        stored = labels is None and (own_labels or ignore_index is not None)
+        first = as_source(self.members[0], labels, own_labels=stored, missing=missing)
+        sources = [first, *(as_source(member, own_labels=stored, missing=missing) for member in self.members[1:])]
         check_inputs(partial(names_of, self, "scores"), len(first.lead), labels=labels, where=where)
-        sources = [first, *rest]
         _check_members(sources)
-        found = _common_labels(sources)
-        masked = where is not None or ignored is not None
-        members = [lenient(source) if masked else source for source in sources]
-        plain, of_logits = [source.with_labels(None) for source in members], self.of == "logits"
-        reader = EnsembleReader(plain, self.weights, in_float64=of_logits)
-        kept = existing(Source(reader).with_labels(found), where, ignored)
-        kept = kept if options.get("own_labels", True) or labels is not None else kept.with_labels(None)
-        if not of_logits:
-            return kept
-        to = mean_dtype(sources)
-        return kept.with_transform(Softmax(1.0, kept.dtype, kept.location, kept.mask is not None, rounded_to=to))
+        column = _common_labels(sources)
+        is_masked = where is not None or ignore_index is not None
+        members = [(lenient(source) if is_masked else source).with_labels(None) for source in sources]
+        reader = EnsembleReader(members, self.weights, in_float64=self.of == "logits")
+        mean = select_samples(Source(reader).with_labels(column), where, ignore_index)
+        mean = mean if own_labels or labels is not None else mean.with_labels(None)
+        if self.of != "logits":
+            return mean
+        dtype = mean_dtype(sources)
+        return mean.with_transform(Softmax(1.0, mean.dtype, mean.location, mean.mask is not None, rounded_to=dtype))
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
         return self.members
 
     def __repr__(self) -> str:
-        return self._told(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
+        return self._describe(f"{'softmax of the ' * (self.of == 'logits')}mean of {len(self.members)} members")
 
 
 def ensemble(
     members: Iterable[ScoresLike], weights: Iterable[SupportsFloat] | None = None, of: Mean = "probabilities"
 ) -> LazyScores:
-    """Return the weighted mean of several models' scores, made while they are read.
+    """Return the weighted mean of several models' scores, computed while they are read.
 
-    Nothing is stored, and every function takes the result as scores. In float64, weight by weight and in the order of
-    the members, w[0] s[0] + w[1] s[1] + ..., rounded once at the end: the same bits for any chunking of any member.
+    Nothing is stored, and every function accepts the result as scores. The sum w[0] s[0] + w[1] s[1] + ... is computed in
+    float64 in this order, and rounded once at the end: the same bits for any chunking of any member.
 
     Parameters
     ----------
     members
-        Scores of the same samples and classes, two or more usually: NumPy, Dask or Zarr arrays, xarray objects, paths
-        of stores, or lazy scores such as ``softmax`` gives, each with a dtype and chunks of its own.
+        Scores of the same samples and classes, usually two or more: NumPy, Dask or Zarr arrays, xarray objects, paths
+        of stores, or lazy scores such as ``softmax(...)``. Dtypes and chunks may differ.
     weights
-        A positive number for each member, by default the same for all. They are divided by their exact sum, and each is
-        rounded once.
+        One positive number per member, by default all equal. They are divided by their exact sum, then rounded.
     of
-        ``"probabilities"`` takes the mean of the scores themselves; ``"logits"`` takes the softmax of their mean,
-        which is not rounded before it.
+        ``"probabilities"``: the mean of the scores themselves. ``"logits"``: the softmax of their mean, which is not
+        rounded before the softmax.
 
     Returns
     -------
     LazyScores
-        float32, or float64 where a member has 64 bits. With the labels of the first member that has some; where several
-        have, they must be the same, which is looked at when labels are needed.
+        float32, or float64 if a member has 64 bits. The labels are those of the first member that has labels; if several
+        members have labels, these must be equal, which is checked when labels are needed.
 
     Raises
     ------
@@ -105,17 +103,17 @@ def ensemble(
         If the members' shapes or coordinates differ, or one is truncated; later, if one holds NaN, or infinities of
         both signs meet.
     LabelsError
-        Later, where members have different labels, and no others are given.
+        Later, if members have different labels, and no others are given.
     StoreError
         If the store cannot be opened or read.
 
     Notes
     -----
-    Cost: nothing by itself. What takes the result reads each member as often as it would read scores: in bands that end
-    where chunks of all members do, so that each chunk is read once, and a pilot of a few whole bands before. Where such
-    bands would exceed 64 MB, they end where those of the member with the largest chunks do, and chunks of others that
-    lie across are read twice. A task holds a band of each member's chunks and the sums in float64. Labels of several
-    members that are not equally sealed are read once more to be compared.
+    Cost: nothing by itself. Functions of the result read each member as often as they would read scores. They read bands
+    that end at chunk boundaries of all members, so that each chunk is read once, after a pilot of a few whole bands. If
+    such bands would exceed 64 MB, they end at the chunk boundaries of the member with the largest chunks, and chunks of
+    other members that cross these are read twice. A task holds one band of each member and the sums in float64. Labels
+    of several members are read once more to compare them, unless their manifests are equal.
 
     Examples
     --------
@@ -126,13 +124,12 @@ def ensemble(
     [[0.4375, 0.5625], [0.875, 0.125]]
     >>> avgk.threshold(both, 1).value
     0.4375
-
     """
     check_word("of", of, Mean, "Leave it out for probabilities.")
-    given = _check_list(members)
-    mean = Ensemble(given, _shares(weights, len(given)), of)
-    check_same_names(numbered(given))
-    mean.as_source(None, own_labels=False)  # which refuses what cannot be
+    several = _check_list(members)
+    mean = Ensemble(several, _normalise(weights, len(several)), of)
+    check_same_names({f"members[{number}]": member for number, member in enumerate(several)})
+    mean.as_source(None, own_labels=False)  # checks the members
     return mean
 
 
@@ -142,32 +139,34 @@ def _check_list(members: Iterable[ScoresLike]) -> tuple[ScoresLike, ...]:
         raise DtypeError(
             f"members must be a list of scores; got {type(members).__name__}. Pass several, such as ensemble([a, b])."
         )
-    given = tuple(members)
-    if not given:
-        raise OptionError("members must be at least one; got none. Pass the scores of several models.")
-    return given
+    several = tuple(members)
+    if not several:
+        raise OptionError("members must hold at least one matrix; got none. Pass the scores of several models.")
+    return several
 
 
-def _shares(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[float, ...]:
-    """Return weights over their exact sum, each rounded once."""
+def _normalise(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[float, ...]:
+    """Return the weights divided by their exact sum, each rounded once."""
     if weights is not None and (not isinstance(weights, Iterable) or isinstance(weights, (set, frozenset, Mapping))):
         raise OptionError(f"weights must be one for each of the {n_members} members; got {weights!r}. Pass a list.")
     refuse_masked(weights, "weights")
     for index in axes_of(weights, "weights")[:1]:
         check_names(default_names(n_members, "members"), index, "member", OptionError)
-    given = [1] * n_members if weights is None else list(weights)
-    if len(given) != n_members:
-        raise OptionError(f"weights must be one for each of the {n_members} members; got {len(given)}. Pass as many.")
-    exact = [_positive(weight) for weight in given]
+    values = [1] * n_members if weights is None else list(weights)
+    if len(values) != n_members:
+        raise OptionError(
+            f"weights must be one for each of the {n_members} members; got {len(values)}. Pass one per member."
+        )
+    exact = [_parse_weight(weight) for weight in values]
     shares = tuple(float(weight / sum(exact)) for weight in exact)
     if 0.0 in shares:
         raise OptionError(
-            f"weights must not be vanishing shares of their sum; got {given[shares.index(0.0)]!r}. Leave that member out."
+            f"weights must not vanish relative to their sum; got {values[shares.index(0.0)]!r}. Leave that member out."
         )
     return shares
 
 
-def _positive(weight: Any) -> Fraction:
+def _parse_weight(weight: Any) -> Fraction:
     try:
         if not isinstance(weight, (bool, str)) and math.isfinite(weight) and weight > 0:
             return Fraction(weight.item() if isinstance(weight, np.generic) else weight)
@@ -182,52 +181,47 @@ def _check_members(sources: Sequence[Source]) -> None:
         ours, theirs = ((*each.lead, each.shape[1]) for each in (sources[0], source))
         if ours != theirs:
             raise ScoresError(
-                f"members must have the same shape; got {ours} of the first and {theirs} of member "
-                f"{number}{source.location and f', {source.location}'}. Give scores of the same samples and classes."
+                f"members must have the same shape; got {ours} for the first and {theirs} for member "
+                f"{number}{source.location and f', {source.location}'}. Pass scores of the same samples and classes."
             )
 
 
-def numbered(members: Sequence[ScoresLike]) -> dict[str, ScoresLike]:
-    """Return members by their names in errors."""
-    return {f"members[{number}]": member for number, member in enumerate(members)}
-
-
 def _common_labels(sources: Sequence[Source]) -> Labels:
-    """Return the labels of the first source that has some; refuse others that differ."""
+    """Return the labels of the first source that has labels; refuse different labels."""
     known = [(number, source.labels) for number, source in enumerate(sources) if source.labels is not None]
     for number, labels in known[1:]:
-        at = _first_difference(known[0][1], labels)
-        if at is not None:
+        sample = _first_difference(known[0][1], labels)
+        if sample is not None:
             raise LabelsError(
-                f"labels of all members must be the same; got others of member {number} than of member {known[0][0]}, the "
-                f"first at sample {at}. Give the labels that are meant."
+                f"labels of all members must be the same; got different ones for members {known[0][0]} and {number}, first "
+                f"at sample {sample}. Pass the labels to use."
             )
     return known[0][1] if known else None
 
 
 def _first_difference(ours: Labels, theirs: Labels) -> int | None:
-    """Return the first sample whose labels differ, or None. Equal digests save reading them."""
+    """Return the first sample whose labels differ, or None. Labels with equal digests are not read."""
     assert ours is not None
     assert theirs is not None
     if ours.ndim != theirs.ndim:
         return 0
     if _digest(ours) is not None and _digest(ours) == _digest(theirs):
         return None
-    mine, others = _plain(ours), _plain(theirs)
-    differs = mine != others.rechunk(mine.chunks)
+    first, second = _as_dask(ours), _as_dask(theirs)
+    differs = first != second.rechunk(first.chunks)
     rows = differs.any(axis=1) if differs.ndim == 2 else differs
-    some, first = da.compute(rows.any(), rows.argmax())
-    return int(first) if some else None
+    is_different, sample = da.compute(rows.any(), rows.argmax())
+    return int(sample) if is_different else None
 
 
 def _digest(labels: Labels) -> str | None:
-    """Return a digest of stored labels that identifies their values, or None if there is none."""
+    """Return a digest of stored labels that identifies their values, or None without a manifest."""
     if not is_stored(labels) or (manifest := labels.store_path.store.checks.manifest) is None:
         return None
     return f"{labels.metadata.to_dict()} {table_digest(manifest.table)}"
 
 
-def _plain(labels: Labels) -> da.Array:
-    """Return labels as a Dask array; unlabelled ones are -1."""
+def _as_dask(labels: Labels) -> da.Array:
+    """Return labels as a Dask array, -1 for unlabelled samples."""
     array = lazy_array(labels) if is_stored(labels) else da.asarray(labels)
     return np.maximum(array.astype(np.int64), -1) if array.ndim == 1 else array

@@ -1,4 +1,4 @@
-"""``ingest``: scores in other formats become a well laid-out store, out of core."""
+"""``ingest``: convert scores in other formats to a well laid-out store, out of core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from ..store import (
     appendable,
     check_chunks,
     is_begun,
-    is_zarr,
     new_target,
     open_arrays,
     remove_append_record,
@@ -38,35 +37,33 @@ from ..store.read.grids import grid_of, shards_of
 from ..store.where.addresses import Options, StoredArray
 from ..store.where.locations import MOST_NAMES
 from ..store.write.leases import LeasedStore
-from .inputs.names import as_class_numbers, check_inputs, compute_frame, names_of
-from .inputs.sources import find_labels, in_numpy
+from .inputs.names import as_class_numbers, check_inputs, compute_frame, is_place, names_of
+from .inputs.sources import as_label_array, find_labels
 from .options import LabelsLike, Missing, ScoresLike, StoreLike, check_flag, check_missing, is_stored
 from .stores import verify
 
-#: Bytes of scores read at once.
-_BLOCK_BYTES = 16 << 20
-#: ... of another store, whose chunks should not be split.
-_STORE_BYTES = 128 << 20
+#: Bytes of scores read at once from a file, and from another store, whose chunks should not be split.
+_BLOCK_BYTES, _STORE_BYTES = 16 << 20, 128 << 20
 
 
 @dataclass(frozen=True)
 class Ingestion(ShownAsTable):
-    """What was written: the number of samples and classes, any rounding, and the verification of it all.
+    """The result of ``ingest``.
 
     Attributes
     ----------
     n_samples, n_classes
-        Shape of the scores that were written, or appended; no samples if a run that was killed had appended them.
+        Shape of the written or appended scores; 0 samples if a killed run had already appended them.
     has_labels
-        Whether labels were stored with them.
+        Whether labels were stored with the scores.
     rounding
-        What storing did to the scores; None if every value is stored exactly.
+        How the scores were rounded; None if every value is stored exactly.
     class_names
-        Names of the columns where each class was one; else None.
+        Names of the columns if each class was a column; otherwise None.
     ignored
-        Names of the members or columns of the file that were taken neither as scores nor as labels.
+        Names of the members or columns of the file that are neither scores nor labels.
     verification
-        What ``verify`` found in the new store.
+        The result of ``verify`` for the new store.
     """
 
     n_samples: int
@@ -79,47 +76,26 @@ class Ingestion(ShownAsTable):
 
     @property
     def ok(self) -> bool:
-        """Whether everything was stored as written."""
+        """Whether the store contains everything as written."""
         return self.verification.ok
 
 
-@dataclass(frozen=True)
-class _StoreRows:
-    """The rows of another store, in stretches of its own chunks."""
+@dataclass(frozen=True, kw_only=True)
+class _StoreRows(RowFile):
+    """The rows of another store, in blocks along its chunks."""
 
     scores: StoredArray
     labels: Array | StoredArray | None
-    location: str
     names: Axes
 
-    @property
-    def n_samples(self) -> int:
-        return int(self.scores.shape[0])
-
-    @property
-    def n_classes(self) -> int:
-        return int(self.scores.shape[1])
-
-    @property
-    def has_labels(self) -> bool:
-        return self.labels is not None
-
-    @property
-    def class_names(self) -> list[str] | None:
-        return None if self.names[-1] is None else [str(name) for name in self.names[-1].values]
-
-    ignored = ()
-
-    def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        dtype = decoded_dtype(self.scores)
-        most = max(1, _STORE_BYTES // (self.n_classes * dtype.itemsize))
-        if shards_of(self.scores):  # a part of one could not be checked as well
-            most = self.n_samples
+    def blocks(self, max_bytes: int) -> Iterator[tuple[Array, Array | None]]:
+        n_rows = self.rows_per_block(max_bytes)
+        if shards_of(self.scores):  # whole shards, because their checks need all bytes
+            n_rows = self.scores.shape[0]
         for start, stop in pairwise(grid_of(self.scores)[0].bounds()):
-            for first in range(start, stop, most):
-                last = min(first + most, stop)
-                block = read_array(self.scores, (slice(first, last),))
-                yield block, _rows_of(self.labels, first, last)
+            for first in range(start, stop, n_rows):
+                last = min(first + n_rows, stop)
+                yield read_array(self.scores, (slice(first, last),)), _read_rows(self.labels, first, last)
 
 
 def ingest(
@@ -141,20 +117,20 @@ def ingest(
     out_options: Options | None = None,
     progress: bool | None = None,
 ) -> Ingestion:
-    """Copy scores of another format, or of another Zarr store, into a store that reads fast; verified at the end.
+    """Copy scores in another format, or in another Zarr store, into a store with a fast layout, and verify it.
 
-    What fails leaves nothing behind, and a local store that was to be overwritten as it was (on an object store it is
-    removed first); so does a store that was to be appended to, wherever it is. An append that was killed at any time
-    may be run again: rows that it had added are known by a hash, and not added twice (``LeftoverWarning``).
+    A failed run leaves nothing behind. A local store to overwrite stays unchanged (on an object store it is removed
+    first), and so does any store to append to. A killed append can be repeated: rows that it already added are recognised
+    by a hash, and not added twice (``LeftoverWarning``).
 
     Parameters
     ----------
     scores
-        Path of an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files
-        (a Hugging Face dataset, say), ``-`` for an .npy stream on standard input, or a Zarr store.
+        Path of an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files (for example
+        a Hugging Face dataset), ``-`` for an .npy stream on standard input, or a Zarr store.
     labels
-        Path of a file or store with the labels, or an array; by default those found with the scores, under a usual
-        name (``labels``, ``label``; ``y``, ``y_true``, ``targets`` or ``target`` where they can be nothing else).
+        Path of a file or store with the labels, or an array. By default the labels next to the scores, under a usual name
+        (``labels`` or ``label``; ``y``, ``y_true``, ``targets`` or ``target`` if they cannot be anything else).
     out
         Path or URL of the new store, or of the one to append to.
     scores_name, labels_name
@@ -162,29 +138,29 @@ def ingest(
     dtype, chunk_rows, codec, shard_chunks, top_m
         How to store them, as for ``ScoreWriter``.
     append
-        Add the rows to the finished store that is there, as ``ScoreWriter`` does; where nothing is, a new store begins.
+        Append the rows to a finished store, like ``ScoreWriter``; create the store if it does not exist.
     overwrite
-        Replace a store that is there.
+        Replace an existing store.
     missing
         What a missing chunk of another store means, as for ``open_scores``.
     storage_options, out_options
-        How to reach the old and the new store.
+        Options of the storage client for the source and for the new store.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
     Ingestion
-        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None where every value is stored as it
-        is), ``class_names`` (where each class was a named column), ``ignored`` (members or columns that were not used)
-        and ``verification``, what ``verify`` found.
+        With ``ok``, ``n_samples``, ``n_classes``, ``has_labels``, ``rounding`` (None if every value is stored exactly),
+        ``class_names`` (if each class was a named column), ``ignored`` (members or columns that were not used) and
+        ``verification``, the result of ``verify``.
 
     Raises
     ------
     StoreError
-        If the source is not there or has no such column, or ``out`` exists or cannot be written.
+        If the source or column does not exist, or ``out`` exists or cannot be written.
     ReadError
-        If a part of the source could not be read, or the new store does not hold what was written.
+        If a part of the source could not be read, or the new store differs from what was written.
     ScoresError, LabelsError, DtypeError
         If scores or labels have a wrong shape, type or value.
     OptionError
@@ -192,9 +168,9 @@ def ingest(
 
     Notes
     -----
-    Cost: one read of the source, one write, and one read of what was written, to verify it. Memory stays bounded
-    however large the source: blocks of 16 MB of a file, of up to 128 MB of another store (a whole shard where it has
-    shards). Parquet files with one column per class need about 2 MB for each column.
+    Cost: one read of the source, one write, and one read of the new store to verify it. Memory stays bounded for sources
+    of any size: blocks of 16 MB of a file, or up to 128 MB of another store (a whole shard if it has shards). Parquet files
+    with one column per class need about 2 MB per column.
 
     Examples
     --------
@@ -203,7 +179,6 @@ def ingest(
     >>> np.save(folder + "/scores.npy", np.eye(3))
     >>> avgk.ingest(folder + "/scores.npy", out=folder + "/scores.zarr").ok
     True
-
     """
     check_flag("append", append)
     check_flag("overwrite", overwrite)
@@ -212,10 +187,10 @@ def ingest(
     rows = _open_rows(scores, scores_name, labels_name, storage_options, missing)
     if rows.n_samples == 0:
         raise _no_samples(rows)
-    given = None if labels is None else _open_labels(labels, rows, storage_options, missing)
+    column = None if labels is None else _open_labels(labels, rows, storage_options, missing)
     target: AbstractContextManager[LeasedStore] = new_target(out, out_options, overwrite, apart_from=[scores, labels])
     if append and is_begun(writable(out, out_options)[0]):
-        target = appendable(out, out_options)  # which stays unchanged until the writer ends
+        target = appendable(out, out_options)  # stays unchanged until the writer ends
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= MOST_NAMES else {}
     with target as place:
         writer = ScoreWriter(
@@ -223,94 +198,100 @@ def ingest(
             codec=codec, shard_chunks=shard_chunks, storage_options=out_options, attributes=attributes,
         )  # fmt: skip
         n_before = writer.n_samples
-        _copy(rows, given, writer, progress)
-        found = verify(place, storage_options=out_options, progress=progress)
-        if not found.ok:
+        _copy(rows, column, writer, progress)
+        verification = verify(place, storage_options=out_options, progress=progress)
+        if not verification.ok:
+            key, problem = verification.damaged[0]
             raise ReadError(
-                f"out must hold every chunk as written; got {len(found.damaged)} damaged, the first {found.damaged[0][0]} "
-                f"({found.damaged[0][1].rstrip('.')}). Check the disk or the network, and ingest again."
+                f"{len(verification.damaged)} chunks of the new store are damaged, the first {key} "
+                f"({problem.rstrip('.')}). Check the disk or the network, and ingest again."
             )
         if append:
             remove_append_record(place)
-    has_labels = given is not None or rows.has_labels
-    n_samples = writer.n_samples - n_before
-    return Ingestion(n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, rows.ignored, found)
+    has_labels, n_samples = column is not None or rows.has_labels, writer.n_samples - n_before
+    return Ingestion(
+        n_samples, rows.n_classes, has_labels, writer.rounding, rows.class_names, rows.ignored, verification
+    )
 
 
 def _open_rows(
     scores: ScoresLike, name: str | None, labels: str | None, options: Options | None, missing: str
-) -> RowFile | _StoreRows:
+) -> RowFile:
     if is_row_file(scores) or _is_other_file(scores):
         return open_file(scores, scores=name, labels=labels)
-    if not isinstance(scores, (str, os.PathLike)) and not is_zarr(scores):
+    if not is_place(scores):
         raise OptionError(
             f"scores must be the path of a file or store; got {type(scores).__name__}. Use ScoreWriter for arrays."
         )
     arrays = open_arrays(scores, scores=name, labels=labels, storage_options=options, missing=missing)
     if arrays.class_index is not None:
         raise ScoresError(
-            f"scores must be whole rows; got the truncated store {arrays.location}. Ingest what it was made of."
+            f"scores must be whole rows; got the truncated store {arrays.location}. Ingest the original scores."
         )
     if arrays.scores.ndim != 2:
         raise ScoresError(
             f"scores must be a matrix (sample, class); got shape {arrays.scores.shape}. Reshape it first."
         )
     axes = names_of(arrays, "scores")
-    found = as_class_numbers(arrays.labels, lambda: axes[-1])
-    for array in (arrays.scores, found):
+    column = as_class_numbers(arrays.labels, lambda: axes[-1])
+    for array in (arrays.scores, column):
         if is_stored(array):
             check_chunks(array)
-    return _StoreRows(arrays.scores, None if found is None else _plain_labels(found), arrays.location, axes)
+    labels_column = None if column is None else _as_column(column)
+    return _StoreRows(
+        location=arrays.location,
+        n_samples=int(arrays.scores.shape[0]),
+        n_classes=int(arrays.scores.shape[1]),
+        dtype=decoded_dtype(arrays.scores),
+        label_form=None if labels_column is None else (labels_column.shape[1:], labels_column.dtype),
+        class_names=None if axes[-1] is None else [str(name) for name in axes[-1].values],
+        scores=arrays.scores,
+        labels=labels_column,
+        names=axes,
+    )
 
 
 def _is_other_file(scores: ScoresLike) -> bool:
-    """Whether this is a file on this machine that is no store, either; opening it says which formats are read."""
+    """Return whether this is a local file of an unknown format, for which ``open_file`` raises an error."""
     if not isinstance(scores, (str, os.PathLike)) or not os.path.isfile(scores):
         return False
     return is_pickle(str(scores)) or not zipfile.is_zipfile(scores)
 
 
-def _open_labels(
-    labels: LabelsLike, rows: RowFile | _StoreRows, options: Options | None, missing: str
-) -> Array | StoredArray:
-    named = isinstance(labels, (str, os.PathLike)) or is_zarr(labels)
-    given = find_labels(labels, options, missing) if named else compute_frame(labels)
+def _open_labels(labels: LabelsLike, rows: RowFile, options: Options | None, missing: str) -> Array | StoredArray:
+    values = find_labels(labels, options, missing) if is_place(labels) else compute_frame(labels)
     axes: Axes = rows.names if isinstance(rows, _StoreRows) else (None, None)
-    check_inputs(lambda: axes, 1, labels=given)
+    check_inputs(lambda: axes, 1, labels=values)
     if rows.class_names is not None and axes[-1] is None:
         axes = None, names_from_list(rows.class_names, "scores")
-    found = _plain_labels(as_class_numbers(given, lambda: axes[-1]))
-    if found.ndim not in (1, 2):
+    column = _as_column(as_class_numbers(values, lambda: axes[-1]))
+    if column.ndim not in (1, 2):
         raise LabelsError(
-            f"labels must be class numbers or rows of probabilities; got shape {found.shape}. Reshape them first."
+            f"labels must be class numbers or rows of probabilities; got shape {column.shape}. Reshape them first."
         )
-    if rows.n_samples is not None and found.shape[0] != rows.n_samples:
+    if rows.n_samples is not None and column.shape[0] != rows.n_samples:
         raise LabelsError(
-            f"labels must be one for each of the {rows.n_samples} samples; got {found.shape[0]}. {LABELS_CURE}"
+            f"labels must be one for each of the {rows.n_samples} samples; got {column.shape[0]}. {LABELS_CURE}"
         )
-    return found
+    return column
 
 
-def _plain_labels(labels: LabelsLike) -> Array | StoredArray:
-    found = in_numpy(labels)
-    return found if is_stored(found) else np.asarray(found)
+def _as_column(labels: LabelsLike) -> Array | StoredArray:
+    array = as_label_array(labels)
+    return array if is_stored(array) else np.asarray(array)
 
 
-def _copy(
-    rows: RowFile | _StoreRows, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None
-) -> None:
-    blocks = rows.blocks() if isinstance(rows, _StoreRows) else rows.blocks(_BLOCK_BYTES)
+def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None) -> None:
     first = last = 0
     with counting("ingest", "row", rows.n_samples, progress) as advance, writer:
-        for block, mine in blocks:
+        for block, own in rows.blocks(_STORE_BYTES if isinstance(rows, _StoreRows) else _BLOCK_BYTES):
             first, last = last, last + block.shape[0]
-            if labels is not None:
-                mine = _rows_of(labels, first, last)
-            if mine is not None and mine.shape[0] != block.shape[0]:
+            column = own if labels is None else _read_rows(labels, first, last)
+            if column is not None and column.shape[0] != block.shape[0]:
                 raise LabelsError(
-                    f"labels must be one for each sample; got only {first + mine.shape[0]}. {LABELS_CURE}"
+                    f"labels must be one for each sample; got only {first + column.shape[0]}. {LABELS_CURE}"
                 )
-            writer.append(block, mine)
+            writer.append(block, column)
             advance(block.shape[0])
         if not last:
             raise _no_samples(rows)
@@ -318,14 +299,14 @@ def _copy(
             raise LabelsError(
                 f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
-        current_progress(mine=True).enter("writing")  # what is left of it
+        current_progress(mine=True).enter("writing")  # the writer's last chunks
 
 
-def _no_samples(rows: RowFile | _StoreRows) -> ScoresError:
+def _no_samples(rows: RowFile) -> ScoresError:
     return ScoresError(f"scores must have at least one sample; {rows.location} has none. Check how it was saved.")
 
 
-def _rows_of(labels: Array | StoredArray | None, first: int, last: int) -> Array | None:
+def _read_rows(labels: Array | StoredArray | None, first: int, last: int) -> Array | None:
     if labels is None:
         return None
     return read_array(labels, (slice(first, last),)) if is_stored(labels) else np.asarray(labels[first:last])

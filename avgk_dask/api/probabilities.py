@@ -1,4 +1,4 @@
-"""Scores made of others while these are read: ``softmax`` and ``sigmoid`` of logits, and ``balanced`` ones."""
+"""Lazy scores: ``softmax`` and ``sigmoid`` of logits, and ``balanced`` scores."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .inputs.names import class_vector
 from .inputs.sources import as_source
 from .options import LabelsLike, ScoresLike, SourceOptions, is_stored
 
-#: Temperatures beyond these, or below their inverse, are refused: no model is calibrated by them.
-_MOST = 2.0**64
+#: Temperatures above this, or below its inverse, are refused: they calibrate no model.
+_MAX_TEMPERATURE = 2.0**64
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Activated(LazyScores):
-    """Probabilities made of logits; see ``softmax`` and ``sigmoid``."""
+    """Probabilities from logits; see ``softmax`` and ``sigmoid``."""
 
     scores: ScoresLike
     activation: str
@@ -39,7 +39,7 @@ class Activated(LazyScores):
         return logits.with_transform(ACTIVATIONS[self.activation].of(logits, self.temperature))
 
     def __repr__(self) -> str:
-        return self._told(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
+        return self._describe(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
@@ -47,7 +47,7 @@ class Activated(LazyScores):
 
 
 def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
-    """Return the probabilities that an activation makes of logits."""
+    """Apply an activation to logits, lazily."""
     if activation not in ACTIVATIONS:
         raise OptionError(
             f"activation must be {' or '.join(map(repr, ACTIVATIONS))}; got {activation!r}. Use one of these."
@@ -56,17 +56,17 @@ def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 
         value = float(temperature)
     except (TypeError, ValueError):
         value = 0.0
-    if not 1 / _MOST <= value <= _MOST:
+    if not 1 / _MAX_TEMPERATURE <= value <= _MAX_TEMPERATURE:
         raise OptionError(
-            f"temperature must be a positive number such as 1.5; got {temperature!r}. Pass 1 to leave the logits as they are."
+            f"temperature must be a positive number such as 1.5; got {temperature!r}. Pass 1 to leave the logits unchanged."
         )
     return Activated(scores, activation, value)
 
 
 def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
-    """Return logits as probabilities: exp(z / T) over the sum of its row, made while the logits are read.
+    """Return the softmax of logits, exp(z / T) divided by the sum of its row, computed while the logits are read.
 
-    Nothing is stored, and every function takes the result as scores, at the cost of the same reads.
+    Nothing is stored, and every function accepts the result as scores, at the cost of the same reads.
 
     Parameters
     ----------
@@ -74,26 +74,26 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. These
         are logits: any real numbers. -inf gives 0.
     temperature
-        T: each logit is divided by it first. Above 1 it makes probabilities more alike, below 1 less.
+        T: each logit is first divided by it. Values above 1 flatten the probabilities, values below 1 sharpen them.
 
     Returns
     -------
     LazyScores
-        float32, or float64 for logits of 64 bits, computed in float64 and rounded once: within one unit in the last
-        place of the true value (four in float64), and the same bits for any chunking on any machine. With the labels
-        stored with the logits.
+        float32, or float64 for 64-bit logits. Computed in float64 and rounded once: within one unit in the last place of
+        the true value (four in float64), with the same bits for any chunking on any machine. Keeps the labels stored
+        with the logits.
 
     Raises
     ------
     OptionError
         If the temperature is not a positive number.
     ScoresError
-        Later, where a row's largest logit is infinite: the sample is named.
+        Later, if a row's largest logit is infinite. The message names the sample.
 
     Notes
     -----
-    Cost: nothing by itself. What takes the result reads the logits as often as it would read scores, and computes one
-    exponential for each. Tasks hold whole rows of a chunk.
+    Cost: nothing by itself. Functions of the result read the logits as often as they would read scores, and compute one
+    exponential per logit. Tasks hold whole rows of a chunk.
 
     Examples
     --------
@@ -101,13 +101,12 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     >>> logits = np.log([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
     >>> np.asarray(avgk.softmax(logits)).round(3).tolist()
     [[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]
-
     """
     return activated(scores, "softmax", temperature)
 
 
 def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
-    """Return logits as probabilities, each by itself: 1 / (1 + exp(-z / T)), made while the logits are read.
+    """Return the sigmoid of each logit, 1 / (1 + exp(-z / T)), computed while the logits are read.
 
     Parameters
     ----------
@@ -115,12 +114,12 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. These
         are logits: any real numbers. -inf gives 0, inf gives 1.
     temperature
-        T: each logit is divided by it first.
+        T: each logit is first divided by it.
 
     Returns
     -------
     LazyScores
-        As exact as those of ``softmax``, and with the same bits everywhere.
+        With the dtype, precision and reproducibility of ``softmax``.
 
     Raises
     ------
@@ -129,15 +128,14 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
 
     Notes
     -----
-    Cost: nothing by itself. What takes the result reads the logits as often as it would read scores, and computes one
-    exponential for each.
+    Cost: nothing by itself. Functions of the result read the logits as often as they would read scores, and compute one
+    exponential per logit.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> np.asarray(avgk.sigmoid(np.array([[0.0, 2.0, -2.0]]))).round(3).tolist()
     [[0.5, 0.881, 0.119]]
-
     """
     return activated(scores, "sigmoid", temperature)
 
@@ -160,7 +158,7 @@ class Balanced(LazyScores):
         return source.with_transform(Balance(self.frequencies, source.dtype))
 
     def __repr__(self) -> str:
-        return self._told(f"{place_of(self.scores)} divided by class frequencies")
+        return self._describe(f"{place_of(self.scores)} divided by class frequencies")
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
@@ -168,10 +166,7 @@ class Balanced(LazyScores):
 
 
 def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None) -> Ints:
-    """Count the labels of each class among those that come with scores; negative ones do not count.
-
-    Reads the labels, block by block.
-    """
+    """Count the labels of each class that are stored with scores, block by block; negative labels do not count."""
     source = labelled_source(scores, None, "their frequencies", where=where, ignore_index=ignore_index, hard=True)
     refuse_soft(source, "their frequencies")
     labels: Any = source.labels
@@ -183,16 +178,16 @@ def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignor
 
 
 def _count(labels: Array, n_classes: int) -> Ints:
-    """Return the counts of classes in a block; other labels are refused by the functions that evaluate."""
+    """Count the classes in a block. Functions that evaluate refuse other labels."""
     return np.bincount(labels[(labels >= 0) & (labels < n_classes)], minlength=n_classes)[None]
 
 
 def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazyScores:
     """Return scores divided by the frequency of their class: macro average-k.
 
-    Of all sets with the same number of labels, those above a threshold on p(y | x) have the fewest errors. Those above
-    one on p(y | x) / p(y) have the least mean over classes of the errors of each: rare classes count as much as
-    frequent ones. All functions take the result, and stay exact.
+    Among all sets with the same number of labels, those from a threshold on p(y | x) have the fewest errors. Those from a
+    threshold on p(y | x) / p(y) have the smallest error averaged over classes: rare classes count as much as frequent
+    ones. All functions accept the result, and stay exact.
 
     Parameters
     ----------
@@ -200,43 +195,41 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file. These
         should be probabilities.
     frequencies
-        C numbers of at least 0: how often each class occurs, as shares or counts, such as
-        ``numpy.bincount(labels, minlength=C)`` of training labels. The score of a class that never occurs becomes 0.
+        C numbers of at least 0: the share or count of each class, such as ``numpy.bincount(labels, minlength=C)`` of
+        training labels. The score of a class with frequency 0 becomes 0.
 
     Returns
     -------
     LazyScores
-        float32, or float64 for scores of 64 bits, divided in float64 and rounded once. With the labels stored with
-        the scores. They are not probabilities: their rows do not sum to 1.
+        float32, or float64 for 64-bit scores, divided in float64 and rounded once. Keeps the labels stored with the
+        scores. The rows do not sum to 1: these are not probabilities.
 
     Raises
     ------
     OptionError
-        If the frequencies are not numbers of at least 0, all of them are 0, or (later) they are not as many as the
-        classes.
+        If the frequencies are not numbers of at least 0, all are 0, or (later) their number is not C.
 
     Notes
     -----
-    Cost: nothing by itself. What takes the result reads the scores as often as without it.
+    Cost: nothing by itself. Functions of the result read the scores as often as without it.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> np.asarray(avgk.balanced(np.array([[0.6, 0.4], [0.9, 0.1]]), [3, 1])).round(2).tolist()
     [[0.8, 1.6], [1.2, 0.4]]
-
     """
     try:
         n_classes = len(frequencies)
-        found = np.asarray(class_vector(frequencies, "frequencies", scores, n_classes), np.float64)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, AvgkError):
-            raise
-        found = np.zeros(0)
-    if found.ndim != 1 or not found.size or not (np.isfinite(found) & (found >= 0)).all() or not found.any():
+        values = np.asarray(class_vector(frequencies, "frequencies", scores, n_classes), np.float64)
+    except AvgkError:
+        raise
+    except (TypeError, ValueError):
+        values = np.zeros(0)
+    if values.ndim != 1 or not values.size or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
         shown = " ".join(repr(frequencies).split())
         raise OptionError(
             f"frequencies must be numbers of at least 0, one for each class, and not all 0; got {shown!s:.80}. "
             "Count the labels with numpy.bincount(labels, minlength=C)."
         )
-    return Balanced(scores, found / found.sum())
+    return Balanced(scores, values / values.sum())

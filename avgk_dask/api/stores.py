@@ -1,4 +1,4 @@
-"""Stores: ``open_scores``, ``verify`` every chunk, and ``info``, which estimates costs and advises on the layout."""
+"""Stores: ``open_scores``, ``verify`` for every chunk, and ``info`` for costs and advice on the layout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
 from ..store.read.manifest import chunk_grid, index_of
-from ..store.read.opening import open_all
+from ..store.read.opening import dimensions_of, open_all
 from ..store.read.presence import (
     StoreFacts,
     Verification,
@@ -42,20 +42,19 @@ from .inputs.sources import as_labels, check_scores, find_labels
 from .options import LabelsLike, Matrix, Missing, StoreLike, check_flag, check_missing, is_stored
 from .straddle import n_ranked
 
-#: Chunks that a task checks one after the other, if there are enough for this many tasks; and the most tasks, so that
-#: graph and results stay small.
-_STRETCH, _LEAST_TASKS, _MOST_TASKS = 16, 64, 10_000
+#: Chunks per task, if this leaves at least 64 tasks; and the largest number of tasks, so that graph and results stay small.
+_STRETCH, _MIN_TASKS, _MAX_TASKS = 16, 64, 10_000
 
 
 def verify_array(array: Any, compute: Compute) -> Verification:
-    """Verify an array: first its metadata and which chunks are there, then the bytes of those that are.
+    """Verify an array: first its metadata and the list of its chunks, then the bytes of each chunk.
 
-    A task decodes one chunk at a time, and gets the numbers of its first and last chunk, not a list of keys.
+    A task decodes one chunk at a time, and receives the numbers of its first and last chunk instead of a list of keys.
     """
     listed = Verification.merge([verify_metadata(array), verify_listing(array)])
     grid = chunk_grid(array)
     n_chunks = math.prod(grid)
-    size = max(min(_STRETCH, -(-n_chunks // _LEAST_TASKS)), -(-n_chunks // _MOST_TASKS), 1)
+    size = max(min(_STRETCH, -(-n_chunks // _MIN_TASKS)), -(-n_chunks // _MAX_TASKS), 1)
     bad: dict[int, set[tuple[int, ...]]] = {}
     for key, _ in listed.damaged:
         index = index_of(array.path, key)
@@ -78,63 +77,61 @@ def open_scores(
     storage_options: Options | None = None,
     missing: Missing = "raise",
 ) -> xr.Dataset:
-    """Open a score store or file as a lazy Dataset with ``scores``, and ``labels`` where present; reads metadata only.
+    """Open a score store or file as a lazy Dataset with ``scores``, and ``labels`` if present; reads metadata only.
 
-    Every function of the package takes the Dataset, and reads it as fast, and as carefully checked, as the store
-    itself.
+    Every function of the package accepts the Dataset, with the same speed and checks as for the store itself.
 
     Parameters
     ----------
     store
         Local path or zip file; URL (``s3://``, ``gs://``, ``az://``, ``abfs://``, ``https://``, ``memory://`` or
-        another that fsspec knows); or a Zarr store, group or array already opened. Or a file on this machine: .npy,
-        .npz, .parquet, .csv, .arrow, .feather, or a folder of Parquet or Arrow files.
+        another protocol of fsspec); or a Zarr store, group or array already opened. Or a local file: .npy, .npz,
+        .parquet, .csv, .arrow, .feather, or a folder of Parquet or Arrow files.
     scores
-        Name of the scores inside the store, if it is not ``scores``; may be a path such as
-        ``run1/logits``. Of a file, the member or column, chosen as ``ingest`` does by default.
+        Name or path of the scores inside the store, such as ``run1/logits``, by default ``scores``. For a file, the
+        member or column, by default as in ``ingest``.
     labels
-        Name of the labels inside the store or file, by default ``labels`` next to the scores; or the path of
-        an .npy or other file, or of another store, that holds them.
+        Name of the labels inside the store or file, by default ``labels`` next to the scores; or the path of another
+        file or store with the labels.
     storage_options
-        How to reach the store: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon``
-        for S3; ``account_name``, ``account_key``, ``sas_token``, ``connection_string``, ``anon`` for
-        Azure; ``client="fsspec"`` goes through fsspec with all the options that it knows. Credentials
-        are best left in the environment of the workers: those given here travel with the tasks.
+        Options of the storage client: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``, ``anon`` for S3;
+        ``account_name``, ``account_key``, ``sas_token``, ``connection_string``, ``anon`` for Azure;
+        ``client="fsspec"`` for fsspec with any of its options. Credentials are safer in the environment of the
+        workers: those passed here are sent with the tasks.
     missing
-        What a chunk that is not there means: ``"raise"`` an error that names it; ``"fill"`` the
-        array's fill value, for stores whose writer left out chunks that hold nothing else.
+        What a missing chunk means: ``"raise"`` an error that names it; ``"fill"`` the array's fill value, for stores
+        whose writer omitted chunks of fill values.
 
     Returns
     -------
     Dataset
-        ``scores`` over (sample, class), of more dimensions under the names that are stored or (sample_0, ..., class),
-        and, where there are any, ``labels`` over (sample) or, if soft, (sample, class). A truncated store has
-        ``scores`` and ``class_index`` over (sample, slot), and the attribute ``n_classes``. Names of classes that are
-        stored are the coordinate ``class``.
+        ``scores`` over (sample, class), with more dimensions over their stored names or (sample_0, ..., class); and
+        ``labels``, if there are any, over (sample) or, if soft, (sample, class). A truncated store has ``scores`` and
+        ``class_index`` over (sample, slot), and the attribute ``n_classes``. Stored class names become the coordinate
+        ``class``.
 
     Raises
     ------
     StoreError
-        If there is no store, no array of that name, or the store's writer did not finish.
+        If the store or array does not exist, or the store's writer did not finish.
     ScoresError
         If the scores are not a matrix (sample, class).
     LabelsError, DtypeError
-        If the labels do not fit the scores, or either has a dtype that cannot be used.
+        If the labels do not fit the scores, or a dtype is not supported.
     OptionError
         If ``missing`` or the option ``client`` is not one of the values it may take.
 
     Notes
     -----
-    Cost: reads metadata, and labels in a table or .npz file of their own; no scores until something is computed, but
-    for CSV.
+    Cost: reads metadata, and labels in a separate table or .npz file. Scores are read when something is computed, or at
+    once for CSV.
 
-    Files are read without a copy being stored. Of .npy, of .npz that is not compressed, and of Parquet and Arrow files
-    whose row groups or record batches have at most 64 MB of scores, any rows can be read: memory stays bounded. Others
-    (CSV, compressed .npz and Arrow, large row groups) can only be read from front to back: every process that reads
-    them holds all of their scores, at most 1 GiB (the setting ``avgk.file-bytes``) and a quarter of its memory; larger
-    ones are refused, and ``ingest`` makes a store of them. Workers of a cluster must see a file at the same path,
-    unless it has at most 4 MB of scores. A file that changes while it is read is refused; a checkpoint knows it by its
-    length and time.
+    Files are read in place. Memory stays bounded for files with random access: .npy, uncompressed .npz, and Parquet and
+    Arrow files whose row groups or record batches have at most 64 MB of scores. Other files (CSV, compressed .npz and
+    Arrow, large row groups) can only be read from front to back: each process that reads them holds all scores, at most
+    1 GiB (the setting ``avgk.file-bytes``) and a quarter of its memory. Larger ones are refused; convert them with
+    ``ingest``. Workers of a cluster must see a file at the same path, unless it has at most 4 MB of scores. A file that
+    changes during a read is refused. Checkpoints identify a file by its length and time.
 
     Examples
     --------
@@ -144,23 +141,21 @@ def open_scores(
     ...     writer.append(np.eye(3), [0, 1, 2])
     >>> dict(avgk.open_scores(path).sizes)
     {'sample': 3, 'class': 3}
-
     """
     check_missing(missing)
     arrays = open_stored(store, scores, labels, storage_options, missing)
     check_scores(arrays.scores)
     dims = _dimensions(arrays)
-    found: dict[str, tuple[tuple[str, ...], Matrix]] = {"scores": (dims, lazy_array(arrays.scores))}
+    variables: dict[str, tuple[tuple[str, ...], Matrix]] = {"scores": (dims, lazy_array(arrays.scores))}
     if arrays.class_index is not None:
-        found["class_index"] = dims, lazy_array(arrays.class_index)
+        variables["class_index"] = dims, lazy_array(arrays.class_index)
     lead = arrays.scores.shape[:-1]
     shape = (*lead, arrays.n_classes or arrays.scores.shape[-1])
-    mine = as_labels(arrays.labels, shape, names=partial(names_of, arrays, "scores"))
-    if mine is not None:
-        mine = lazy_array(mine) if is_stored(mine) else mine
-        mine = with_lead(mine, lead)
-        found["labels"] = ((*dims[:-1], "class")[: mine.ndim], mine)
-    dataset = xr.Dataset(found, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
+    column = as_labels(arrays.labels, shape, names=partial(names_of, arrays, "scores"))
+    if column is not None:
+        column = with_lead(lazy_array(column) if is_stored(column) else column, lead)
+        variables["labels"] = ((*dims[:-1], "class")[: column.ndim], column)
+    dataset = xr.Dataset(variables, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
     dataset["scores"].attrs = {
         name: value
         for name, value in arrays.scores.attrs.items()
@@ -168,21 +163,17 @@ def open_scores(
     }
     if (classes := class_names_of(arrays)) is not None:
         dataset = dataset.assign_coords({"class": classes})
-    dataset.encoding["source"] = arrays.location
-    for name in found:
-        dataset[name].encoding["source"] = arrays.location
+    for item in (dataset, *(dataset[name] for name in variables)):
+        item.encoding["source"] = arrays.location
     return dataset
 
 
 def _dimensions(arrays: StoredArrays) -> tuple[str, ...]:
-    """Return the names of the scores' dimensions: those that are stored, where there are more than two."""
+    """Return the names of the scores' dimensions: the stored names if there are more than two."""
     n = arrays.scores.ndim
     if n == 2:
         return "sample", "class" if arrays.class_index is None else "slot"
-    names = (
-        getattr(arrays.scores.metadata, "dimension_names", None) or arrays.scores.attrs.get("_ARRAY_DIMENSIONS") or ()
-    )
-    known = [name for name in names if name]
+    known = [name for name in dimensions_of(arrays.scores) if name]
     lead = known[:-1] if len(set(known)) == n and "class" not in known[:-1] else [f"sample_{i}" for i in range(n - 1)]
     return (*lead, "class")
 
@@ -190,7 +181,7 @@ def _dimensions(arrays: StoredArrays) -> tuple[str, ...]:
 def open_stored(
     store: StoreLike, scores: str | None, labels: LabelsLike, storage_options: Options | None, missing: str | None
 ) -> StoredArrays:
-    """Open the arrays of a store, with labels from wherever they are."""
+    """Open the arrays of a store, with labels from the store itself or from another place."""
     opening = partial(open_arrays, store, scores=scores, storage_options=storage_options, missing=missing)
     if labels is None:
         return opening()
@@ -201,42 +192,42 @@ def open_stored(
             if not os.path.exists(labels):
                 raise
     arrays = opening(own_labels=False)
-    found = find_labels(labels, storage_options, missing)
-    check_inputs(partial(names_of, arrays, "scores"), arrays.scores.ndim - 1, labels=found)
-    return replace(arrays, labels=found)
+    column = find_labels(labels, storage_options, missing)
+    check_inputs(partial(names_of, arrays, "scores"), arrays.scores.ndim - 1, labels=column)
+    return replace(arrays, labels=column)
 
 
 def verify(store: StoreLike, *, storage_options: Options | None = None, progress: bool | None = None) -> Verification:
-    """Read every stored chunk of a store, of whatever origin, and list every bad one.
+    """Read every chunk of a store and list all damaged ones.
 
-    Stores written by this package have a manifest: a changed, swapped, lost or shortened chunk is found with
-    certainty but for one in 2**64. In other stores each chunk is decoded: lost, empty and undecodable chunks are
-    found, and changed bytes only if their codec has a checksum. A bad chunk does not end the run.
+    Stores written by this package have a manifest, which detects changed, swapped, lost and shortened chunks (all but one
+    in 2**64). In other stores each chunk is decoded, which detects lost, empty and undecodable chunks, and changed bytes
+    if the codec has a checksum. A damaged chunk does not end the run.
 
     Parameters
     ----------
     store
         Path, URL, or a Zarr store, group or array already opened, as for ``open_scores``.
     storage_options
-        How to reach the store, as for ``open_scores``.
+        Options of the storage client, as for ``open_scores``.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
     Returns
     -------
     Verification
-        With ``ok`` (nothing is wrong), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and
-        what is wrong; for a shard, which of its inner chunks cannot be decoded) and ``has_manifest``.
+        With ``ok`` (no damage), ``n_chunks``, ``n_bytes`` read, ``damaged`` (pairs of a chunk's store key and a
+        description; for a shard, the inner chunks that cannot be decoded) and ``has_manifest``.
 
     Raises
     ------
     StoreError
-        If there is no store, its writer did not finish, or its manifest is damaged.
+        If the store does not exist, its writer did not finish, or its manifest is damaged.
 
     Notes
     -----
-    Cost: one read of everything stored. Chunks in a manifest are hashed, not decoded. Memory: one chunk (or shard) per thread,
-    and 8 bytes per chunk of the store.
+    Cost: one read of the whole store. Chunks in a manifest are hashed, not decoded. Memory: one chunk (or shard) per
+    thread, and 8 bytes per chunk of the store.
 
     Examples
     --------
@@ -246,7 +237,6 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     ...     writer.append(np.eye(3), [0, 1, 2])
     >>> avgk.verify(path).ok
     True
-
     """
     check_flag("progress", progress, or_none=True)
     arrays = open_all(store, storage_options=storage_options)
@@ -254,11 +244,11 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
         return Verification.merge([verify_array(array, compute) for array in arrays])
 
 
-#: Rows whose values are looked at.
+#: Number of sampled rows.
 _SAMPLE_ROWS = 256
-#: Chunks outside these sizes (bytes, decoded) are worth changing.
+#: Smaller and larger chunks (decoded bytes) get an advice.
 _SMALL_CHUNK, _LARGE_CHUNK = 1 << 20, 64 << 20
-#: More objects than this are slow to list and to open one by one.
+#: More objects than this are slow to list and to open.
 _MANY_OBJECTS = 20_000
 
 
@@ -276,42 +266,42 @@ def info(
     store
         Path, URL, file, or a Zarr store, group or array already opened, as for ``open_scores``.
     scores
-        Name of the scores inside the store, if it is not ``scores``.
+        Name of the scores inside the store, by default ``scores``.
     labels
-        Name of the labels inside the store, or the path of a file or store that holds them.
+        Name of the labels inside the store, or the path of a file or store with the labels.
     storage_options
-        How to reach the store, as for ``open_scores``.
+        Options of the storage client, as for ``open_scores``.
 
     Returns
     -------
     dict
-        All that JSON can hold, under the names below.
+        With values that JSON can represent.
     ``store, zarr_format, n_samples, n_classes, dtype``
-        Where it is, and what it holds; ``zarr_format`` is None for a file.
+        Location and content; ``zarr_format`` is None for a file.
     ``truncated, rounding, encoding``
-        What storing left out or rounded, and how the stored values are decoded; None for nothing.
+        Which scores were kept, how they were rounded, and how they are decoded; None if not at all.
     ``chunks, shards, codecs, n_chunks``
-        How it is laid out; ``shards`` is None if there are none.
+        The layout; ``shards`` is None without shards.
     ``n_bytes, n_stored_bytes, n_missing_chunks``
-        Bytes when decoded and as stored, and chunks that are not there; the last two None where the store cannot list.
+        Decoded and stored bytes, and missing chunks; the last two are None if the store cannot be listed.
     ``has_manifest, labels``
-        Whether changed chunks are noticed with certainty, and what the labels are (None if there are none).
+        Whether changed chunks are detected, and a description of the labels (None without labels).
     ``values``
-        What the first rows look like: ``kind, low, high, n_nan, n_rows_sampled``.
+        A summary of the first rows: ``kind, low, high, n_nan, n_rows_sampled``.
     ``task_memory, merge_memory, client_memory, memory_limit, reads``
-        What ``evaluate`` with its default budgets takes: bytes of a task, of merging what tasks give, and of the
-        process that asks, each at most and beyond an idle process; bytes a task may take; and reads of the store.
+        The cost of ``evaluate`` with its default budgets: upper bounds of the bytes of a task, of merging results, and
+        of the client process, beyond an idle process; the limit of a task; and the reads of the store.
     ``advice``
-        What could be better, each with what to do.
+        Possible improvements, each with a remedy.
 
     Raises
     ------
     StoreError
-        If there is no store, no array of that name, or the store's writer did not finish.
+        If the store or array does not exist, or the store's writer did not finish.
 
     Notes
     -----
-    Cost: reads metadata, a listing of the chunks, and the first stretch of rows.
+    Cost: reads metadata, a listing of the chunks, and the first rows.
 
     Examples
     --------
@@ -321,7 +311,6 @@ def info(
     ...     writer.append(np.eye(3, dtype="float32"), [0, 1, 2])
     >>> avgk.info(path)["values"]["kind"]
     'probabilities: rows sum to 1'
-
     """
     arrays = open_stored(store, scores, labels, storage_options, "fill")
     facts = gather_facts(arrays.scores)
@@ -363,9 +352,11 @@ def info(
 
 
 def _encoding(scores: StoredArray) -> str | None:
-    """Return how stored values are decoded, in words."""
-    found = encoding_of(scores)
-    return ", ".join(f"{name} {value}" for name, value in found.items()) + f" of {scores.dtype}" if found else None
+    """Describe how stored values are decoded."""
+    encoding = encoding_of(scores)
+    return (
+        ", ".join(f"{name} {value}" for name, value in encoding.items()) + f" of {scores.dtype}" if encoding else None
+    )
 
 
 def _labels(labels: Labels, ndim: int) -> str | None:
@@ -377,7 +368,7 @@ def _labels(labels: Labels, ndim: int) -> str | None:
 
 
 def _values(reader: StoredReader) -> ValuesInfo:
-    """Look at the first rows: their range, and whether they are probabilities."""
+    """Describe the first rows: their range, and whether they are probabilities."""
     end = reader.piece_end(0)
     n = min(_SAMPLE_ROWS, end)
     slabs = [read_matrix(reader.array, (slice(0, end), slice(*part)))[:n].copy() for part in pairwise(reader.classes)]
@@ -398,61 +389,52 @@ def _values(reader: StoredReader) -> ValuesInfo:
 
 
 def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> list[str]:
-    """Return what could be better, each with what to do."""
-    found = []
-    again = "avgk ingest writes it so."
+    """Return possible improvements, each with a remedy."""
+    advice = []
+    cure = "avgk ingest writes such a store."
     if facts.n_missing_chunks:
-        found.append(
-            f"{facts.n_missing_chunks:,} {'chunk is' if facts.n_missing_chunks == 1 else 'chunks are'} missing; "
-            'evaluating refuses the store unless missing="fill" (on the command line --missing fill) is asked for.'
+        advice.append(
+            f"{facts.n_missing_chunks:,} {'chunk is' if facts.n_missing_chunks == 1 else 'chunks are'} missing. "
+            'Evaluating raises an error, unless missing="fill" (on the command line --missing fill) is set.'
         )
     if facts.n_columns > 1:
-        found.append(f"Chunks cut the classes into {facts.n_columns} parts; whole rows read faster: {again}")
-    unit = facts.object_bytes
+        advice.append(f"Chunks split the classes into {facts.n_columns} parts; whole rows are faster: {cure}")
     if facts.is_file:
-        return [*found, *_file_advice(facts), *_value_advice(labels, values)]
+        advice.append(
+            "A file has no checksums of its rows: changed bits are not detected. avgk ingest writes a store with checksums."
+        )
+        if facts.is_held:
+            advice.append(
+                f"This file can only be read from front to back: each process that reads it holds all {facts.n_bytes:,} bytes "
+                "of scores. A store is read in bands: avgk ingest writes one."
+            )
+        return advice + _value_advice(labels, values)
+    unit = facts.object_bytes
     if unit < _SMALL_CHUNK and facts.n_chunks > 1:
-        found.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB read faster: {again}")
+        advice.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB are faster: {cure}")
     if unit > _LARGE_CHUNK:
-        found.append(f"Chunks of {unit:,} bytes need much memory; 8 to 16 MB read as fast: {again}")
+        advice.append(f"Chunks of {unit:,} bytes need much memory; 8 to 16 MB are as fast: {cure}")
     if facts.is_remote and facts.shards is None and facts.n_chunks > _MANY_OBJECTS:
-        found.append(f"{facts.n_chunks:,} objects are many; shards of several chunks need fewer requests: {again}")
+        advice.append(f"{facts.n_chunks:,} objects are many; shards of several chunks need fewer requests: {cure}")
     if not any("blosc" in codec for codec in facts.codecs) and len(facts.codecs) > 1:
-        found.append(f"Blosc lz4 with bit shuffle decodes faster than these codecs: {again}")
+        advice.append(f"Blosc lz4 with bit shuffle decodes faster than these codecs: {cure}")
     if not facts.has_manifest:
-        found.append(
-            "There is no manifest: swapped chunks cannot be noticed"
-            + (", and changed bits neither." if not facts.has_checksum else ".")
-            + " avgk ingest writes one."
-        )
-    return found + _value_advice(labels, values)
-
-
-def _file_advice(facts: StoreFacts) -> list[str]:
-    """Return what a store would be better at than a file."""
-    found = [
-        "A file has no checksums of its rows: changed bits cannot be noticed. avgk ingest writes a store that has them."
-    ]
-    if facts.is_held:
-        found.append(
-            f"Such a file can only be read from front to back: each process that reads it holds all {facts.n_bytes:,} bytes of "
-            "scores. A store is read in bands: avgk ingest writes one."
-        )
-    return found
+        undetected = "swapped chunks" if facts.has_checksum else "swapped chunks and changed bits"
+        advice.append(f"There is no manifest: {undetected} are not detected. avgk ingest writes one.")
+    return advice + _value_advice(labels, values)
 
 
 def _value_advice(labels: Labels, values: ValuesInfo | None) -> list[str]:
-    """Return what to know of labels and values."""
-    found = []
+    advice = []
     if labels is None:
-        found.append("There are no labels: errors and gains need them.")
+        advice.append("There are no labels: errors and gains need them.")
     if values and values["kind"].startswith("logits"):
-        found.append(
-            "The scores are no probabilities: average-k compares them between samples, so take a softmax of each row, "
-            "unless they are made to be compared."
+        advice.append(
+            "The scores are not probabilities: average-k compares scores of different samples, so apply a softmax to each "
+            "row, unless the scores are comparable."
         )
     if values and values["n_nan"]:
-        found.append(
-            "There is NaN among the scores: it is refused, or ranked last with nan_policy='lowest' (on the command line --nan-policy lowest)."
+        advice.append(
+            "Some scores are NaN: this is an error unless nan_policy='lowest' (on the command line --nan-policy lowest) is set."
         )
-    return found
+    return advice

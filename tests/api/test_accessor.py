@@ -51,13 +51,13 @@ def test_package__leaves_the_import_system_alone_and_xarray_unimported():
     assert done.stdout == "True False False\n"
 
 
-def test_package__imports_where_xarray_cannot_be_had():
+def test_package__imports_without_xarray():
     code = "import sys; sys.modules['xarray'] = None; import avgk_dask; print(avgk_dask.__version__)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == f"{avgk.__version__}\n"
 
 
-def test_accessor__gives_what_the_functions_give(dataset):
+def test_accessor__returns_the_results_of_the_functions(dataset):
     assert dataset.avgk.evaluate(k=[1, 2.5]).identical(avgk.evaluate(dataset, k=[1, 2.5]))
     assert dataset.avgk.error_curve().identical(avgk.error_curve(dataset))
     sets = dataset.scores.avgk.average_k_sets(2)

@@ -79,7 +79,7 @@ def test_scores__that_are_not_as_declared_are_refused_by_the_pilot(lie):
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_scores__that_are_not_as_declared_are_refused_beside_empty_blocks(lie):
+def test_scores__of_another_dtype_or_shape_than_declared_are_refused_next_to_empty_blocks(lie):
     with pytest.raises((avgk.ScoresError, avgk.DtypeError), match="scores must"):
         avgk.threshold(lying(SCORES, lambda b: LIES[lie](b) if len(b) else b, ((20, 0, 40), C)), 1)
 
@@ -136,7 +136,7 @@ def test_labels__of_other_dtypes_that_lose_nothing_are_taken():
         assert avgk.evaluate(SCORES, given, 1).drop_attrs().identical(expected)
 
 
-def test_labels__of_unknown_length_are_told_what_to_do():
+def test_labels__of_unknown_length_are_refused_with_the_cure():
     lazy = da.from_array(LABELS, chunks=20)
     with pytest.raises(avgk.LabelsError, match="compute_chunk_sizes"):
         avgk.evaluate(SCORES, lazy[lazy >= 0], 1)
@@ -157,7 +157,7 @@ def sparse_kinds():
     yield xr.DataArray(sparse.COO(SCORES), dims=("sample", "class")), "todense"
 
 
-def test_sparse_matrices__are_told_how_to_become_dense(tmp_path):
+def test_sparse_matrices__are_refused_with_the_cure(tmp_path):
     for given, method in sparse_kinds():
         with pytest.raises(avgk.DtypeError, match=rf"scores must be dense; .*\.{method}\(\)"):
             avgk.evaluate(given, k=1)
@@ -189,7 +189,7 @@ def test_ragged_lists__are_refused():
         da.from_array(np.array(["cat", "dog"] * 30), chunks=20),
     ],
 )
-def test_class_names__are_told_to_become_numbers(tmp_path, labels):
+def test_class_names__without_names_of_classes_are_refused_with_the_cure(tmp_path, labels):
     with pytest.raises((avgk.DtypeError, avgk.LabelsError), match=r"class names.*return_inverse=True"):
         avgk.evaluate(SCORES, labels, 1)
     with (
@@ -199,7 +199,7 @@ def test_class_names__are_told_to_become_numbers(tmp_path, labels):
         writer.append(SCORES, labels)
 
 
-def test_class_names__of_pandas_and_arrow_are_told_to_become_numbers(tmp_path):
+def test_class_names__of_pandas_and_arrow_are_refused_with_the_cure(tmp_path):
     pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     names = ["cat", "dog", None] * 20
     for labels in (pd.Series(names), pd.Categorical(names), pd.Series(names, dtype="category"), pa.array(names)):
@@ -213,7 +213,7 @@ def test_class_names__of_pandas_and_arrow_are_told_to_become_numbers(tmp_path):
 FROM_ONE = "look as if counted from 1: if so, subtract 1"
 
 
-def test_labels__counted_from_one_are_told_so(tmp_path):
+def test_labels__counted_from_one_are_refused_with_the_cause(tmp_path):
     with avgk.ScoreWriter(tmp_path / "t.zarr", C, top_m=3) as writer:
         writer.append(SCORES)
     given = LABELS + 1, np.where(LABELS == 0, -1, LABELS + 1), da.from_array(LABELS + 1, chunks=20)

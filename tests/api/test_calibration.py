@@ -1,4 +1,4 @@
-"""Calibrators: the optimum that SciPy finds in memory, whatever the chunks, and honest ends where there is none."""
+"""Calibrators: the optimum that SciPy finds in memory, for any chunks, and a message if there is no optimum."""
 
 from __future__ import annotations
 
@@ -40,40 +40,45 @@ def nll(logits, labels):
 def best_temperature(logits, labels):
     """Return the temperature that SciPy finds in memory, and its NLL."""
     wide = logits.astype("f8")
-    found = optimize.minimize_scalar(lambda u: nll(wide * math.exp(u), labels), bracket=(-1, 1), options={"xtol": 1e-9})
-    return math.exp(-found.x), found.fun
+    result = optimize.minimize_scalar(
+        lambda u: nll(wide * math.exp(u), labels), bracket=(-1, 1), options={"xtol": 1e-9}
+    )
+    return math.exp(-result.x), result.fun
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar100_wide_resnet", "imagenet5k"])
 def test_temperature__of_real_logits_is_that_of_scipy_in_three_reads(name):
     logits, labels = real_logits(name)
-    found, (temperature, loss) = TemperatureScaling().fit(logits, labels), best_temperature(logits, labels)
-    assert found.temperature == pytest.approx(temperature, rel=1e-4)
-    assert found.nll_after == pytest.approx(loss, abs=1e-6)
-    assert found.nll_before == pytest.approx(nll(logits, labels), abs=1e-12)
-    assert found.converged
-    assert found.n_reads == 3
+    calibrator, (temperature, loss) = TemperatureScaling().fit(logits, labels), best_temperature(logits, labels)
+    assert calibrator.temperature == pytest.approx(temperature, rel=1e-4)
+    assert calibrator.nll_after == pytest.approx(loss, abs=1e-6)
+    assert calibrator.nll_before == pytest.approx(nll(logits, labels), abs=1e-12)
+    assert calibrator.converged
+    assert calibrator.n_reads == 3
 
 
 @pytest.mark.parametrize("factor", [1e-3, 0.05, 0.3, 1.0, 2.5, 40.0, 1e4])
 def test_temperature__is_that_of_scipy_for_any_size_of_logits(factor):
     logits, labels = drawn(dtype="f8")
-    found, (temperature, loss) = TemperatureScaling().fit(logits * factor, labels), best_temperature(logits, labels)
-    assert found.temperature == pytest.approx(temperature * factor, rel=1e-4)
-    assert found.nll_after == pytest.approx(loss, abs=1e-6)
-    assert found.converged
-    assert found.n_reads <= 6
+    calibrator, (temperature, loss) = (
+        TemperatureScaling().fit(logits * factor, labels),
+        best_temperature(logits, labels),
+    )
+    assert calibrator.temperature == pytest.approx(temperature * factor, rel=1e-4)
+    assert calibrator.nll_after == pytest.approx(loss, abs=1e-6)
+    assert calibrator.converged
+    assert calibrator.n_reads <= 6
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1"])
 def test_temperature__has_the_losses_that_nll_gives(dtype):
     logits, labels = drawn()
     logits = (logits * 5).astype(dtype)
-    found = TemperatureScaling().fit(logits, labels)
-    assert found.nll_before == avgk.losses.nll(avgk.softmax(logits), labels)
-    assert found.nll_after == avgk.losses.nll(found.transform(logits), labels) < found.nll_before
-    assert found.nll_after == avgk.losses.nll(avgk.calibrated(logits, found), labels)
+    calibrator = TemperatureScaling().fit(logits, labels)
+    assert calibrator.nll_before == avgk.losses.nll(avgk.softmax(logits), labels)
+    assert calibrator.nll_after == avgk.losses.nll(calibrator.transform(logits), labels) < calibrator.nll_before
+    assert calibrator.nll_after == avgk.losses.nll(avgk.calibrated(logits, calibrator), labels)
 
 
 @pytest.mark.sample(1)
@@ -82,8 +87,8 @@ def test_temperature__has_the_losses_that_nll_gives(dtype):
 def test_temperature__is_the_same_to_the_last_bit_for_any_chunking(chunks, threads):
     logits, labels = drawn()
     with dask.config.set(scheduler="threads", num_workers=threads):
-        found = TemperatureScaling().fit(da.from_array(logits, chunks=chunks), labels)
-    assert vars(found) == vars(TemperatureScaling().fit(logits, labels))
+        calibrator = TemperatureScaling().fit(da.from_array(logits, chunks=chunks), labels)
+    assert vars(calibrator) == vars(TemperatureScaling().fit(logits, labels))
 
 
 def test_temperature__of_a_store_leaves_out_the_unlabelled(tmp_path):
@@ -91,11 +96,11 @@ def test_temperature__of_a_store_leaves_out_the_unlabelled(tmp_path):
     labels[::3] = -1
     with avgk.ScoreWriter(tmp_path / "a.zarr", n_classes=6, chunk_rows=37) as writer:
         writer.append(logits, labels)
-    found = TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")
+    calibrator = TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")
     other = TemperatureScaling().fit(logits[labels >= 0], labels[labels >= 0])
-    assert vars(found) == vars(other)
+    assert vars(calibrator) == vars(other)
     again = TemperatureScaling().fit(tmp_path / "a.zarr", checkpoint=tmp_path / "kept")
-    assert vars(again) == {**vars(found), "n_reads": 0}
+    assert vars(again) == {**vars(calibrator), "n_reads": 0}
 
 
 def affine_objective(logits, labels, penalty=None):
@@ -132,44 +137,46 @@ def few_classes(name, n_classes):
 @pytest.mark.slow
 def test_vector__of_a_whole_set_is_that_of_scipy():
     logits, labels = real_logits("cifar100_wide_resnet")
-    found = VectorScaling().fit(logits, labels)
-    loss, x = affine_objective(logits, labels), np.concatenate([found.weights, found.bias])
-    assert found.converged
-    assert found.nll_after == pytest.approx(loss(x)[0], abs=1e-12)
+    calibrator = VectorScaling().fit(logits, labels)
+    loss, x = affine_objective(logits, labels), np.concatenate([calibrator.weights, calibrator.bias])
+    assert calibrator.converged
+    assert calibrator.nll_after == pytest.approx(loss(x)[0], abs=1e-12)
     # The loss is convex: where SciPy, from there on, finds nothing better, nothing is.
-    assert found.nll_after == pytest.approx(in_memory(loss, x, 200).fun, abs=1e-6)
+    assert calibrator.nll_after == pytest.approx(in_memory(loss, x, 200).fun, abs=1e-6)
 
 
 @pytest.mark.slow
 def test_matrix__of_a_whole_set_is_that_of_scipy():
     logits, labels = real_logits("cifar100_wide_resnet")
-    found, loss = MatrixScaling().fit(logits, labels), affine_objective(logits, labels, 1.0)
-    x = np.concatenate([found.weights.reshape(-1), found.bias])
-    assert found.converged
+    calibrator, loss = MatrixScaling().fit(logits, labels), affine_objective(logits, labels, 1.0)
+    x = np.concatenate([calibrator.weights.reshape(-1), calibrator.bias])
+    assert calibrator.converged
     assert loss(x)[0] == pytest.approx(in_memory(loss, x, 200).fun, abs=1e-6)
 
 
 @pytest.mark.slow
 def test_vector__of_real_logits_is_that_of_scipy():
     logits, labels = few_classes("cifar100_wide_resnet", 12)
-    found = VectorScaling().fit(logits, labels)
+    calibrator = VectorScaling().fit(logits, labels)
     expected = in_memory(affine_objective(logits, labels), np.repeat([1.0, 0.0], 12))
-    assert found.converged
-    assert found.nll_after == pytest.approx(expected.fun, abs=1e-6)
-    assert found.nll_after == avgk.losses.nll(found.transform(logits), labels) < found.nll_before
-    assert found.nll_after < TemperatureScaling().fit(logits, labels).nll_after
-    assert found.n_reads > found.n_iterations > 1
+    assert calibrator.converged
+    assert calibrator.nll_after == pytest.approx(expected.fun, abs=1e-6)
+    assert calibrator.nll_after == avgk.losses.nll(calibrator.transform(logits), labels) < calibrator.nll_before
+    assert calibrator.nll_after < TemperatureScaling().fit(logits, labels).nll_after
+    assert calibrator.n_reads > calibrator.n_iterations > 1
 
 
 def test_matrix__of_real_logits_is_that_of_scipy():
     logits, labels = few_classes("cifar100_wide_resnet", 8)
-    found = MatrixScaling().fit(logits, labels)
+    calibrator = MatrixScaling().fit(logits, labels)
     loss = affine_objective(logits, labels, 1.0)
     expected = in_memory(loss, np.concatenate([np.eye(8).reshape(-1), np.zeros(8)]))
-    assert found.converged
-    assert loss(np.concatenate([found.weights.reshape(-1), found.bias]))[0] == pytest.approx(expected.fun, abs=1e-6)
-    assert found.nll_after == avgk.losses.nll(avgk.calibrated(logits, found), labels)
-    assert found.nll_after < expected.fun  # the penalties are not in it
+    assert calibrator.converged
+    assert loss(np.concatenate([calibrator.weights.reshape(-1), calibrator.bias]))[0] == pytest.approx(
+        expected.fun, abs=1e-6
+    )
+    assert calibrator.nll_after == avgk.losses.nll(avgk.calibrated(logits, calibrator), labels)
+    assert calibrator.nll_after < expected.fun  # the penalties are not in it
 
 
 @pytest.mark.parametrize("matrix", [False, True])
@@ -186,9 +193,9 @@ def test_gradients__are_those_of_the_definition(matrix, size):
     loss = affine_objective(logits[used], labels[used], 0.0 if matrix else None)
     value, gradient = loss(np.concatenate([weights.reshape(-1), bias]))
     assert tally.losses.mean(0, int(used.sum())) == pytest.approx(value, rel=1e-12)
-    found = np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
-    np.testing.assert_allclose(found[:-6] / size, gradient[:-6] / size, atol=2e-6 if matrix else 1e-9)
-    np.testing.assert_allclose(found[-6:], gradient[-6:], atol=1e-9)
+    result = np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
+    np.testing.assert_allclose(result[:-6] / size, gradient[:-6] / size, atol=2e-6 if matrix else 1e-9)
+    np.testing.assert_allclose(result[-6:], gradient[-6:], atol=1e-9)
 
 
 def test_gradients__of_weights_that_overflow_are_of_an_infinite_loss():
@@ -201,8 +208,8 @@ def test_gradients__of_weights_that_overflow_are_of_an_infinite_loss():
 @pytest.mark.parametrize("size", [1e-310, 1e290])
 def test_vector__takes_logits_of_any_size(size):
     logits, labels = drawn(dtype="f8")
-    found = VectorScaling(max_iterations=2).fit(logits * size, labels)
-    assert found.nll_after <= found.nll_before
+    calibrator = VectorScaling(max_iterations=2).fit(logits * size, labels)
+    assert calibrator.nll_after <= calibrator.nll_before
 
 
 def test_gradients__are_those_of_finite_differences():
@@ -214,10 +221,10 @@ def test_gradients__are_those_of_finite_differences():
         tally = tally_gradient([logits], labels, 0, plan)
         return tally.losses.mean(0, 300), np.concatenate([part.reshape(-1) for part in gradient_of(tally, plan)])
 
-    found = tally_at(x)[1]
+    result = tally_at(x)[1]
     for i in (0, 1, 8, 35, 36, 41):
         step = np.eye(42)[i] * 1e-5
-        assert found[i] == pytest.approx((tally_at(x + step)[0] - tally_at(x - step)[0]) / 2e-5, abs=1e-6)
+        assert result[i] == pytest.approx((tally_at(x + step)[0] - tally_at(x - step)[0]) / 2e-5, abs=1e-6)
 
 
 @pytest.mark.sample(1)
@@ -238,25 +245,25 @@ def test_fits__are_the_same_to_the_last_bit_for_any_chunking(kind):
 
 @pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
 def test_fits__that_are_cut_short_say_so(kind):
-    with pytest.warns(avgk.ResultWarning, match="stopped early") as told:
-        found = kind(max_iterations=np.int64(1)).fit(*drawn())
-    assert told[0].filename == __file__
-    assert not found.converged
-    assert "stopped early" in found.message
-    assert found.nll_after <= found.nll_before
+    with pytest.warns(avgk.ResultWarning, match="stopped early") as result:
+        calibrator = kind(max_iterations=np.int64(1)).fit(*drawn())
+    assert result[0].filename == __file__
+    assert not calibrator.converged
+    assert "stopped early" in calibrator.message
+    assert calibrator.nll_after <= calibrator.nll_before
 
 
 def test_calibrated__scores_are_taken_by_every_function():
     logits, labels = drawn()
-    found = VectorScaling(max_iterations=5).fit(logits, labels)
-    p = special.softmax(logits.astype("f8") * found.weights + found.bias, axis=1)
-    lazy = avgk.calibrated(logits, found)
+    calibrator = VectorScaling(max_iterations=5).fit(logits, labels)
+    p = special.softmax(logits.astype("f8") * calibrator.weights + calibrator.bias, axis=1)
+    lazy = avgk.calibrated(logits, calibrator)
     assert "not computed yet" in repr(lazy)
     np.testing.assert_allclose(np.asarray(lazy), p, rtol=1e-12)
     one, other = avgk.evaluate(lazy, labels, k=[1, 2]), avgk.evaluate(np.asarray(lazy), labels, k=[1, 2])
     assert one.drop_attrs().identical(other.drop_attrs())
     with pytest.raises(avgk.ScoresError, match="6 classes"):
-        avgk.evaluate(avgk.calibrated(logits[:, :4], found), labels % 4)
+        avgk.evaluate(avgk.calibrated(logits[:, :4], calibrator), labels % 4)
 
 
 @pytest.mark.parametrize(
@@ -274,45 +281,45 @@ def test_matrix__refuses_options(options, text):
 
 def test_temperature__changes_no_top_1():
     logits, labels = drawn()
-    found = TemperatureScaling().fit(logits, labels)
-    assert (np.asarray(found.transform(logits)).argmax(1) == logits.argmax(1)).all()
+    calibrator = TemperatureScaling().fit(logits, labels)
+    assert (np.asarray(calibrator.transform(logits)).argmax(1) == logits.argmax(1)).all()
 
 
 def test_temperature__of_separated_labels_ends_at_the_bound():
     labels = np.arange(50) % 5
     with pytest.warns(avgk.ResultWarning, match="still falls"):
-        found = TemperatureScaling().fit(np.eye(5)[labels] * 3, labels)
-    assert not found.converged
-    assert found.temperature == 1 / 65536
-    assert found.nll_after == 0
-    assert "still falls" in found.message
-    assert "still falls" in repr(found)
-    found = TemperatureScaling().fit(-np.eye(5)[labels] * 3, labels)
-    assert not found.converged
-    assert found.temperature == 65536
-    assert found.nll_after == pytest.approx(math.log(5), abs=1e-3)
+        calibrator = TemperatureScaling().fit(np.eye(5)[labels] * 3, labels)
+    assert not calibrator.converged
+    assert calibrator.temperature == 1 / 65536
+    assert calibrator.nll_after == 0
+    assert "still falls" in calibrator.message
+    assert "still falls" in repr(calibrator)
+    calibrator = TemperatureScaling().fit(-np.eye(5)[labels] * 3, labels)
+    assert not calibrator.converged
+    assert calibrator.temperature == 65536
+    assert calibrator.nll_after == pytest.approx(math.log(5), abs=1e-3)
 
 
 def test_temperature__of_equal_logits_is_one():
-    found = TemperatureScaling().fit(np.zeros((10, 3)), np.arange(10) % 3)
-    assert (found.temperature, found.converged, found.n_reads) == (1.0, True, 1)
+    calibrator = TemperatureScaling().fit(np.zeros((10, 3)), np.arange(10) % 3)
+    assert (calibrator.temperature, calibrator.converged, calibrator.n_reads) == (1.0, True, 1)
 
 
 @pytest.mark.parametrize(
     "logits, labels, error, text",
     [
-        (np.eye(3), [1, 1, 1], avgk.LabelsError, "two classes at least for a calibrator; got 1 alone"),
+        (np.eye(3), [1, 1, 1], avgk.LabelsError, "at least two classes for a calibrator; got only 1"),
         (np.eye(3), [-1, -1, -1], avgk.LabelsError, "got none"),
         (np.eye(3), None, avgk.LabelsError, "labels must be given for a calibrator"),
         (np.eye(3), np.eye(3), avgk.LabelsError, "class numbers"),
         (np.eye(3), [0, 1, 3], avgk.LabelsError, "lie in 0..2"),
-        (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass its argument"),
+        (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass the logits themselves"),
         (np.where(np.eye(3), np.nan, 0), [0, 1, 2], avgk.ScoresError, "sample 0, class 0"),
         (np.diag([0, np.inf, 0]), [0, -1, 2], avgk.ScoresError, "NaN|sample 1 "),
         (np.where(np.eye(3), -np.inf, 0), [0, 1, 2], avgk.ScoresError, "got 3 of -inf"),
     ],
 )
-def test_fit__refuses_what_tells_nothing(logits, labels, error, text):
+def test_fit__refuses_unusable_calibration_sets(logits, labels, error, text):
     with pytest.raises(error, match=text):
         TemperatureScaling().fit(logits, labels)
     if not isinstance(logits, avgk.LazyScores):
@@ -330,7 +337,7 @@ def test_fit__of_vectors_needs_finite_logits():
 
 def test_calibrators__that_are_not_fitted_say_so(tmp_path):
     for call in (lambda c: c.transform(np.eye(3)), lambda c: c.save(tmp_path / "a.json")):
-        with pytest.raises(avgk.OptionError, match="fitted first"):
+        with pytest.raises(avgk.OptionError, match="is not fitted"):
             call(TemperatureScaling())
     assert "not fitted" in repr(TemperatureScaling())
     with pytest.raises(avgk.OptionError, match="calibrator must be"):
@@ -341,25 +348,25 @@ def test_calibrators__that_are_not_fitted_say_so(tmp_path):
 @pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
 def test_files__give_back_weights_to_the_last_bit(tmp_path, kind):
     options = {"penalty": 0.5, "bias_penalty": 2} if kind is MatrixScaling else {}
-    found = kind(max_iterations=3, **options).fit(*drawn())
-    found.save(tmp_path / "a.json")
+    calibrator = kind(max_iterations=3, **options).fit(*drawn())
+    calibrator.save(tmp_path / "a.json")
     back = load(tmp_path / "a.json")
     assert type(back) is kind
-    assert vars(back).keys() == vars(found).keys()
-    assert all(np.array_equal(value, vars(back)[name]) for name, value in vars(found).items())
-    assert back.weights.tobytes() == found.weights.tobytes()
-    assert back.bias.tobytes() == found.bias.tobytes()
-    assert repr(back) == repr(found)
-    assert np.asarray(back.transform(drawn()[0])).tobytes() == np.asarray(found.transform(drawn()[0])).tobytes()
+    assert vars(back).keys() == vars(calibrator).keys()
+    assert all(np.array_equal(value, vars(back)[name]) for name, value in vars(calibrator).items())
+    assert back.weights.tobytes() == calibrator.weights.tobytes()
+    assert back.bias.tobytes() == calibrator.bias.tobytes()
+    assert repr(back) == repr(calibrator)
+    assert np.asarray(back.transform(drawn()[0])).tobytes() == np.asarray(calibrator.transform(drawn()[0])).tobytes()
 
 
 def test_files__give_back_the_calibrator_to_the_last_bit(tmp_path):
-    found = TemperatureScaling().fit(*drawn())
-    found.save(tmp_path / "a.json")
-    found.save(tmp_path / "a.json")
+    calibrator = TemperatureScaling().fit(*drawn())
+    calibrator.save(tmp_path / "a.json")
+    calibrator.save(tmp_path / "a.json")
     back = load(tmp_path / "a.json")
     assert type(back) is TemperatureScaling
-    assert vars(back) == vars(found)
+    assert vars(back) == vars(calibrator)
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 

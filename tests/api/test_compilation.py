@@ -1,4 +1,4 @@
-"""What is compiled ahead is all that runs need."""
+"""compile_kernels compiles every kernel that later runs need."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import sys
 import avgk_dask as avgk
 from avgk_dask.kernels.dispatch import watching
 
-told = []
-with watching(told.append):
+events = []
+with watching(events.append):
     avgk.evaluate(sys.argv[1], k=range(1, 4))
     avgk.error_curve(sys.argv[1])
     avgk.conformal.calibrate(sys.argv[1])
-print(len(told))
+print(len(events))
 """
 
 
@@ -34,7 +34,7 @@ def test_compile_kernels__compiles_nothing_for_no_dtypes():
     assert done.cache == compiled_kernel("hold_rows")._cache.cache_path
 
 
-def test_compile_kernels__refuses_what_no_scores_can_be():
+def test_compile_kernels__refuses_unsupported_dtypes():
     with pytest.raises(avgk.DtypeError, match="complex64"):
         avgk.compile_kernels(dtypes=["complex64"])
     done = CliRunner().invoke(main, ["compile", "--dtype", "complex64"])
@@ -53,8 +53,8 @@ def test_avgk_compile__leaves_nothing_to_compile(tmp_path):
         done = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment)
         return done.stdout
 
-    assert str(tmp_path / "numba") in (told := run("-m", "avgk_dask", "compile", "--dtype", "float32"))
-    assert told.startswith("compiled in ")
+    assert str(tmp_path / "numba") in (result := run("-m", "avgk_dask", "compile", "--dtype", "float32"))
+    assert result.startswith("compiled in ")
     assert run("-c", RUNS, path).strip() == "0"
     assert run("-m", "avgk_dask", "compile", "--dtype", "float32").startswith("all is there")
     assert run("-m", "avgk_dask", "compile", "--dtype", "float32", "--quiet") == ""

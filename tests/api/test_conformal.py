@@ -53,42 +53,42 @@ def compare(data, first, labels, second, method, by, alpha, nan_policy="raise", 
     """Calibrate on chunks of one matrix, and compare thresholds and the sets of another with the definition."""
     given, groups = drawn_groups(data, by, len(first)), drawn_groups(data, by, len(second))
     groups = groups if by == "group" else None
-    wanted, sets = oracle_conformal(first, labels, second, alpha, method, given, groups, **options)
+    expected, sets = oracle_conformal(first, labels, second, alpha, method, given, groups, **options)
     lazy = [da.from_array(s, chunks=data.draw(strategies.chunkings(s.shape))) for s in (first, second)]
     with dask.config.set(scheduler="synchronous"):
-        found = avgk.conformal.calibrate(lazy[0], labels, alpha, method, given, nan_policy=nan_policy, **options)
-        np.testing.assert_array_equal(found.sets(lazy[1], groups=groups, nan_policy=nan_policy).compute(), sets)
+        predictor = avgk.conformal.calibrate(lazy[0], labels, alpha, method, given, nan_policy=nan_policy, **options)
+        np.testing.assert_array_equal(predictor.sets(lazy[1], groups=groups, nan_policy=nan_policy).compute(), sets)
         truth = data.draw(strategies.hard_labels(second.shape))
         truth = np.where(truth < 0, data.draw(st.sampled_from([-1, -7])), truth)
-        told = found.evaluate(lazy[1], truth, groups=groups, nan_policy=nan_policy)
-    thresholds = np.atleast_1d(found.threshold).astype(float)
-    names = [0] if by is None else range(second.shape[1]) if by == "class" else found.groups.tolist()
+        result = predictor.evaluate(lazy[1], truth, groups=groups, nan_policy=nan_policy)
+    thresholds = np.atleast_1d(predictor.threshold).astype(float)
+    names = [0] if by is None else range(second.shape[1]) if by == "class" else predictor.groups.tolist()
     everything = {"lac": -math.inf, "top_k": second.shape[1]}.get(method, math.inf)
-    assert dict(zip(names, thresholds.tolist(), strict=True)) == {g: wanted.get(g, everything) for g in names}
-    assert set(wanted) <= set(names)
-    check_counts(told, sets, truth)
+    assert dict(zip(names, thresholds.tolist(), strict=True)) == {g: expected.get(g, everything) for g in names}
+    assert set(expected) <= set(names)
+    check_counts(result, sets, truth)
 
 
-def check_counts(told, sets, labels):
+def check_counts(result, sets, labels):
     """Compare a result with sets."""
     n, c = sets.shape
-    mine = labels >= 0
-    hits = mine & sets[np.arange(n), np.maximum(labels, 0)]
+    part = labels >= 0
+    hits = part & sets[np.arange(n), np.maximum(labels, 0)]
     sizes = sets.sum(1)
-    assert int(told.n_hits) == hits.sum()
-    assert told.attrs["n_labelled"] == mine.sum()
-    assert float(told.average_set_size) == sizes.sum() / n
-    assert told.set_size_count.values.tolist() == np.bincount(sizes).tolist()
-    assert told.set_hit_count.values.tolist() == np.bincount(sizes[hits], minlength=told.sizes["size"]).tolist()
+    assert int(result.n_hits) == hits.sum()
+    assert result.attrs["n_labelled"] == part.sum()
+    assert float(result.average_set_size) == sizes.sum() / n
+    assert result.set_size_count.values.tolist() == np.bincount(sizes).tolist()
+    assert result.set_hit_count.values.tolist() == np.bincount(sizes[hits], minlength=result.sizes["size"]).tolist()
     each = [(hits & (labels == k)).sum() / (labels == k).sum() if (labels == k).any() else math.nan for k in range(c)]
-    np.testing.assert_array_equal(told.class_coverage.values, each)
+    np.testing.assert_array_equal(result.class_coverage.values, each)
     means = [sizes[labels == k].sum() / (labels == k).sum() if (labels == k).any() else math.nan for k in range(c)]
-    np.testing.assert_array_equal(told.class_average_set_size.values, means)
+    np.testing.assert_array_equal(result.class_average_set_size.values, means)
     there = [x for x in each if x == x]
-    assert float(told.coverage) == hits.sum() / mine.sum() if there else math.isnan(told.coverage)
+    assert float(result.coverage) == hits.sum() / part.sum() if there else math.isnan(result.coverage)
     if there:
-        assert float(told.macro_coverage) == math.fsum(there) / len(there)
-        assert float(told.share_below[0]) == sum(x < 0.5 for x in there) / len(there)
+        assert float(result.macro_coverage) == math.fsum(there) / len(there)
+        assert float(result.share_below[0]) == sum(x < 0.5 for x in there) / len(there)
 
 
 def labelled(data, shape):
@@ -152,20 +152,22 @@ def test_lac__thresholds_above_all_scores_of_another_dtype_give_empty_sets(names
 def test_results__are_the_same_for_any_chunks_and_kind_of_scores(method, by, tmp_path):
     scores, labels = problem(n=300, c=10, dtype="f4")
     groups = np.arange(300) % 3 if by == "group" else by
-    mine = {"groups": groups} if by == "group" else {}
+    part = {"groups": groups} if by == "group" else {}
     seed = 5 if method in ("aps", "raps") else None
     kinds = [scores, *(da.from_array(scores, chunks=c) for c in ((300, 10), (7, 3), (50, 10), ((1, 299), (1, 9))))]
     kinds += [xr.DataArray(scores, dims=("sample", "class")), avgk.ensemble([scores, scores])]
     group = zarr.open_group(tmp_path / "s.zarr", mode="w")
     group.create_array("scores", data=scores, chunks=(32, 4))
     group.create_array("labels", data=labels, chunks=(100,))
-    found = [avgk.conformal.calibrate(s, labels, 0.1, method, groups, seed) for s in kinds]
-    found.append(avgk.conformal.calibrate(tmp_path / "s.zarr", None, 0.1, method, groups, seed))
-    assert all(one == found[0] and hash(one) == hash(found[0]) for one in found)
-    results = [found[0].evaluate(s, labels, **mine) for s in kinds] + [found[0].evaluate(tmp_path / "s.zarr", **mine)]
+    predictors = [avgk.conformal.calibrate(s, labels, 0.1, method, groups, seed) for s in kinds]
+    predictors.append(avgk.conformal.calibrate(tmp_path / "s.zarr", None, 0.1, method, groups, seed))
+    assert all(one == predictors[0] and hash(one) == hash(predictors[0]) for one in predictors)
+    results = [predictors[0].evaluate(s, labels, **part) for s in kinds] + [
+        predictors[0].evaluate(tmp_path / "s.zarr", **part)
+    ]
     for result in results[1:]:
         xr.testing.assert_equal(result, results[0])
-    sets = [np.asarray(found[0].sets(s, **mine)) for s in [*kinds, tmp_path / "s.zarr"]]
+    sets = [np.asarray(predictors[0].sets(s, **part)) for s in [*kinds, tmp_path / "s.zarr"]]
     assert all(np.array_equal(one, sets[0]) for one in sets)
     check_counts(results[0], sets[0], labels)
 
@@ -191,42 +193,42 @@ def test_rank__is_exact():
     assert [quantile_rank(n, Fraction(3, 10)) for n in (9, 99, 999)] == [7, 70, 700]
     scores, labels = problem(n=99)
     for alpha, rank in ((0.1, 90), ("0.1", 90), (Fraction(1, 3), 67), (0.3, 70), (0.001, 100)):
-        found = avgk.conformal.calibrate(scores, labels, alpha)
-        assert (found.rank, found.n_calibration, found.alpha) == (
+        predictor = avgk.conformal.calibrate(scores, labels, alpha)
+        assert (predictor.rank, predictor.n_calibration, predictor.alpha) == (
             rank,
             99,
             float(Fraction(alpha) if alpha != 0.1 and alpha != 0.3 and alpha != 0.001 else alpha),
         )
-    assert found.threshold == -math.inf
-    assert found.sets(scores).compute().all()
+    assert predictor.threshold == -math.inf
+    assert predictor.sets(scores).compute().all()
 
 
 def test_lac__threshold_is_a_label_score_and_ties_are_in():
     scores, labels = problem(n=200, dtype="f4")
-    found = avgk.conformal.calibrate(scores, labels, 0.2)
+    predictor = avgk.conformal.calibrate(scores, labels, 0.2)
     own = np.sort(scores[np.arange(200), labels])[::-1]
-    assert found.threshold == own[found.rank - 1]
-    np.testing.assert_array_equal(found.sets(scores).compute(), scores >= np.float32(found.threshold))
+    assert predictor.threshold == own[predictor.rank - 1]
+    np.testing.assert_array_equal(predictor.sets(scores).compute(), scores >= np.float32(predictor.threshold))
     ties = np.full((50, 4), 0.25, "f2")
     assert avgk.conformal.calibrate(ties, np.arange(50) % 4, 0.5).sets(ties).compute().all()
 
 
 def test_top_k__sets_are_the_first_ranks():
     scores, labels = problem()
-    found = avgk.conformal.calibrate(scores, labels, 0.1, "top_k")
-    np.testing.assert_array_equal(found.sets(scores), avgk.top_k_sets(scores, found.threshold))
-    assert found.threshold == avgk.smallest_k(scores, labels, max_error=1 - Fraction(found.rank, 400)).top_k
+    predictor = avgk.conformal.calibrate(scores, labels, 0.1, "top_k")
+    np.testing.assert_array_equal(predictor.sets(scores), avgk.top_k_sets(scores, predictor.threshold))
+    assert predictor.threshold == avgk.smallest_k(scores, labels, max_error=1 - Fraction(predictor.rank, 400)).top_k
 
 
 @pytest.mark.slow
-def test_coverage__is_what_was_asked_for_on_average():
+def test_coverage__is_one_minus_alpha_on_average():
     scores, labels = problem(n=40_000, c=8)
     parts = [slice(i, i + 200) for i in range(0, 40_000, 200)]
     for method, seed in (("lac", None), ("aps", 1), ("raps", 2), ("aps", None), ("top_k", None)):
         shares = []
         for one, other in zip(parts[::2], parts[1::2], strict=True):
-            found = avgk.conformal.calibrate(scores[one], labels[one], 0.1, method, seed=seed)
-            shares.append(float(found.evaluate(scores[other], labels[other]).coverage))
+            predictor = avgk.conformal.calibrate(scores[one], labels[one], 0.1, method, seed=seed)
+            shares.append(float(predictor.evaluate(scores[other], labels[other]).coverage))
         mean, error = np.mean(shares), np.std(shares) / 10
         assert mean > 0.9 - 3 * error
         if method == "lac" or seed is not None:
@@ -249,8 +251,8 @@ def test_raps__makes_large_sets_smaller_and_without_a_penalty_is_aps():
     scores, labels = problem(n=2_000, c=60, sharpness=0.5)
     sizes = []
     for penalty in (0, 0.01, 0.3):
-        found = avgk.conformal.calibrate(scores, labels, 0.1, "raps", penalty=penalty, k_reg=3)
-        sizes.append(found.evaluate(scores, labels).sizes["size"])
+        predictor = avgk.conformal.calibrate(scores, labels, 0.1, "raps", penalty=penalty, k_reg=3)
+        sizes.append(predictor.evaluate(scores, labels).sizes["size"])
     assert sizes[0] > sizes[1] > sizes[2]
     aps = avgk.conformal.calibrate(scores, labels, 0.1, "aps")
     raps = avgk.conformal.calibrate(scores, labels, 0.1, "raps", penalty=0)
@@ -265,23 +267,23 @@ def test_masks__leave_samples_out_of_everything():
     padded = np.where(kept[:, None], scores, np.nan)
     for method in ("lac", "aps", "top_k"):
         seed = 4 if method == "aps" else None
-        for by, mine in ((None, None), ("class", None), (groups, groups)):
-            few = None if mine is None else mine[kept]
+        for by, part in ((None, None), ("class", None), (groups, groups)):
+            few = None if part is None else part[kept]
             alone = avgk.conformal.calibrate(
-                scores[kept], labels[kept], 0.2, method, few if mine is not None else by, seed
+                scores[kept], labels[kept], 0.2, method, few if part is not None else by, seed
             )
             lazy = da.from_array(padded, chunks=(37, 5))
-            found = avgk.conformal.calibrate(lazy, labels, 0.2, method, by, seed, where=kept)
-            assert found == alone
+            predictor = avgk.conformal.calibrate(lazy, labels, 0.2, method, by, seed, where=kept)
+            assert predictor == alone
             ignored = avgk.conformal.calibrate(
                 lazy, np.where(kept, labels, -100), 0.2, method, by, seed, ignore_index=-100
             )
             assert ignored == alone
             xr.testing.assert_equal(
-                found.evaluate(lazy, labels, where=kept, groups=mine),
+                predictor.evaluate(lazy, labels, where=kept, groups=part),
                 alone.evaluate(scores[kept], labels[kept], groups=few),
             )
-            sets = found.sets(lazy, where=kept, groups=mine).compute()
+            sets = predictor.sets(lazy, where=kept, groups=part).compute()
             np.testing.assert_array_equal(sets[kept], alone.sets(scores[kept], groups=few))
             assert not sets[~kept].any()
 
@@ -289,13 +291,17 @@ def test_masks__leave_samples_out_of_everything():
 def test_more_dimensions__are_samples_in_order():
     scores, labels = problem(n=120)
     cube, truth, groups = scores.reshape(10, 12, 12), labels.reshape(10, 12), np.arange(120).reshape(10, 12) % 2
-    for by, mine in ((None, None), (groups, groups)):
-        found = avgk.conformal.calibrate(cube, truth, 0.1, by=by)
-        flat = None if mine is None else mine.reshape(-1)
-        assert found == avgk.conformal.calibrate(scores, labels, 0.1, by=flat)
-        assert found.sets(cube, groups=mine).shape == (10, 12, 12)
-        np.testing.assert_array_equal(found.sets(cube, groups=mine).reshape(120, 12), found.sets(scores, groups=flat))
-        xr.testing.assert_equal(found.evaluate(cube, truth, groups=mine), found.evaluate(scores, labels, groups=flat))
+    for by, part in ((None, None), (groups, groups)):
+        predictor = avgk.conformal.calibrate(cube, truth, 0.1, by=by)
+        flat = None if part is None else part.reshape(-1)
+        assert predictor == avgk.conformal.calibrate(scores, labels, 0.1, by=flat)
+        assert predictor.sets(cube, groups=part).shape == (10, 12, 12)
+        np.testing.assert_array_equal(
+            predictor.sets(cube, groups=part).reshape(120, 12), predictor.sets(scores, groups=flat)
+        )
+        xr.testing.assert_equal(
+            predictor.evaluate(cube, truth, groups=part), predictor.evaluate(scores, labels, groups=flat)
+        )
 
 
 def test_lazy_scores__are_taken_by_every_method():
@@ -303,16 +309,16 @@ def test_lazy_scores__are_taken_by_every_method():
     chances = np.asarray(avgk.softmax(logits))
     labels = RNG.integers(0, 9, 300)
     for method in ("lac", "aps", "raps", "top_k"):
-        found = avgk.conformal.calibrate(avgk.softmax(logits), labels, 0.1, method)
-        assert found == avgk.conformal.calibrate(chances, labels, 0.1, method)
-        np.testing.assert_array_equal(found.sets(avgk.softmax(logits)), found.sets(chances))
+        predictor = avgk.conformal.calibrate(avgk.softmax(logits), labels, 0.1, method)
+        assert predictor == avgk.conformal.calibrate(chances, labels, 0.1, method)
+        np.testing.assert_array_equal(predictor.sets(avgk.softmax(logits)), predictor.sets(chances))
 
 
 def test_sets__are_data_arrays_for_data_arrays_and_lazy():
     scores, labels = problem(n=60)
     frame = xr.DataArray(scores, dims=("sample", "class"), coords={"sample": np.arange(60) + 5})
-    found = avgk.conformal.calibrate(frame, labels, 0.1)
-    sets = found.sets(frame.chunk(sample=20))
+    predictor = avgk.conformal.calibrate(frame, labels, 0.1)
+    sets = predictor.sets(frame.chunk(sample=20))
     assert isinstance(sets, xr.DataArray)
     assert isinstance(sets.data, da.Array)
     assert sets.name == "conformal_sets"
@@ -329,21 +335,25 @@ def test_groups__may_be_lazy_or_stored_and_those_never_met_get_everything(tmp_pa
     scores, labels = problem(n=200)
     groups = RNG.integers(-3, 3, 200)
     stored = zarr.create_array(tmp_path / "g.zarr", data=groups, chunks=(30,))
-    found = avgk.conformal.calibrate(scores, labels, 0.2, by=groups)
+    predictor = avgk.conformal.calibrate(scores, labels, 0.2, by=groups)
     for other in (da.from_array(groups, chunks=33), stored, tmp_path / "g.zarr", groups.tolist()):
-        assert avgk.conformal.calibrate(scores, labels, 0.2, by=other) == found
-        np.testing.assert_array_equal(found.sets(scores, groups=other), found.sets(scores, groups=groups))
+        assert avgk.conformal.calibrate(scores, labels, 0.2, by=other) == predictor
+        np.testing.assert_array_equal(predictor.sets(scores, groups=other), predictor.sets(scores, groups=groups))
         xr.testing.assert_equal(
-            found.evaluate(scores, labels, groups=other), found.evaluate(scores, labels, groups=groups)
+            predictor.evaluate(scores, labels, groups=other), predictor.evaluate(scores, labels, groups=groups)
         )
-    assert found.sets(scores, groups=np.full(200, 99)).compute().all()
-    told = found.evaluate(scores, labels, groups=np.full(200, 99))
-    assert float(told.average_set_size) == 12
-    assert told.group_n_labelled.values.tolist() == [0] * 6
-    for i, name in enumerate(found.groups):
-        mine = groups == name
-        alone = avgk.conformal.calibrate(scores[mine], labels[mine], 0.2)
-        assert (found.threshold[i], found.rank[i], found.n_calibration[i]) == (alone.threshold, alone.rank, mine.sum())
+    assert predictor.sets(scores, groups=np.full(200, 99)).compute().all()
+    result = predictor.evaluate(scores, labels, groups=np.full(200, 99))
+    assert float(result.average_set_size) == 12
+    assert result.group_n_labelled.values.tolist() == [0] * 6
+    for i, name in enumerate(predictor.groups):
+        part = groups == name
+        alone = avgk.conformal.calibrate(scores[part], labels[part], 0.2)
+        assert (predictor.threshold[i], predictor.rank[i], predictor.n_calibration[i]) == (
+            alone.threshold,
+            alone.rank,
+            part.sum(),
+        )
 
 
 def test_groups__of_64_bits_without_a_sign_are_not_taken_for_negative_ones():
@@ -353,30 +363,30 @@ def test_groups__of_64_bits_without_a_sign_are_not_taken_for_negative_ones():
     assert predictor.sets(scores, groups=np.array([2**64 - 1], np.uint64)).compute().tolist() == [[True, True]]
 
 
-def test_reads__are_one_and_two_where_costs_do_not_fit():
+def test_reads__are_one_or_two_if_costs_do_not_fit():
     scores, labels = problem(n=3_000, c=20)
     for by in (None, "class", np.arange(3_000) % 4):
         for method in ("lac", "aps", "top_k"):
             store = CountingStore(zarr.storage.MemoryStore())
             zarr.create_array(store, data=scores, chunks=(200, 20))
             array = zarr.open_array(store, mode="r")
-            found = []
+            result = []
             for most, reads in ((1 << 20, {1}), (100, {1, 2, 3})):
                 store.reads.clear()
                 with dask.config.set({"avgk.label-costs": most, "avgk.fan-in": 2, "avgk.band-bytes": 1}):
-                    found.append(avgk.conformal.calibrate(array, labels, 0.1, method, by))
+                    result.append(avgk.conformal.calibrate(array, labels, 0.1, method, by))
                 counts = {n for key, n in store.reads.items() if "c/" in key}
-                assert counts == {found[-1].reads}
-                assert found[-1].reads in reads
-            assert np.array_equal(found[0].threshold, found[1].threshold)
-            assert found[1].reads == 1 if method == "top_k" else found[1].reads > 1
+                assert counts == {result[-1].reads}
+                assert result[-1].reads in reads
+            assert np.array_equal(result[0].threshold, result[1].threshold)
+            assert result[1].reads == 1 if method == "top_k" else result[1].reads > 1
         store.reads.clear()
-        mine = by if isinstance(by, np.ndarray) else None
-        assert found[0].evaluate(array, labels, groups=mine).attrs["reads"] == 1
+        part = by if isinstance(by, np.ndarray) else None
+        assert result[0].evaluate(array, labels, groups=part).attrs["reads"] == 1
         assert {n for key, n in store.reads.items() if "c/" in key} == {1}
 
 
-def test_memory__of_what_comes_together_is_checked_before_reading():
+def test_memory__of_merged_results_is_checked_before_reading():
     scores, labels = problem(n=400)
     with (
         dask.config.set({"avgk.memory-limit": "1 MB"}),
@@ -405,40 +415,40 @@ def test_hit_law__of_very_many_samples_is_nearly_normal():
 
 
 @pytest.mark.parametrize("by", ["class", "group"])
-def test_audit__is_of_each_threshold_where_there_are_several(by):
+def test_p_values__are_computed_for_each_of_several_thresholds(by):
     scores, labels = problem(n=2_000)
     groups = labels if by == "class" else np.arange(2_000) % 3
     old, new = slice(0, 1_000), slice(1_000, None)
-    found = avgk.conformal.calibrate(scores[old], labels[old], 0.1, by="class" if by == "class" else groups[old])
-    told = found.evaluate(scores[new], labels[new], **({} if by == "class" else {"groups": groups[new]}))
-    sets = np.asarray(found.sets(scores[new], **({} if by == "class" else {"groups": groups[new]})))
+    predictor = avgk.conformal.calibrate(scores[old], labels[old], 0.1, by="class" if by == "class" else groups[old])
+    result = predictor.evaluate(scores[new], labels[new], **({} if by == "class" else {"groups": groups[new]}))
+    sets = np.asarray(predictor.sets(scores[new], **({} if by == "class" else {"groups": groups[new]})))
     hits = sets[np.arange(1_000), labels[new]]
-    for i, name in enumerate(told[by].values):
-        mine = groups[new] == name
-        law = stats.betabinom(mine.sum(), found.rank[i], found.n_calibration[i] + 1 - found.rank[i])
-        assert float(told[f"{by}_p_value_low"][i]) == pytest.approx(law.cdf(hits[mine].sum()))
-    said = avgk.report.print_coverage(told)
-    assert f"Of {told.sizes[by]} {'classes' if by == 'class' else 'groups'}, " in said
-    page = avgk.report.render_coverage(told)
+    for i, name in enumerate(result[by].values):
+        part = groups[new] == name
+        law = stats.betabinom(part.sum(), predictor.rank[i], predictor.n_calibration[i] + 1 - predictor.rank[i])
+        assert float(result[f"{by}_p_value_low"][i]) == pytest.approx(law.cdf(hits[part].sum()))
+    said = avgk.report.print_coverage(result)
+    assert f"Of {result.sizes[by]} {'classes' if by == 'class' else 'groups'}, " in said
+    page = avgk.report.render_coverage(result)
     assert f"for the samples of each {by}" in page
     assert "for all samples together" not in page
 
 
 def test_audit__tells_whether_the_coverage_is_plausible():
     scores, labels = problem(n=2_000)
-    found = avgk.conformal.calibrate(scores[:1_000], labels[:1_000], 0.1)
-    told = found.evaluate(scores[1_000:], labels[1_000:], confidence=0.99)
-    law = stats.betabinom(1_000, found.rank, 1_001 - found.rank)
-    assert float(told.p_value_low) == pytest.approx(law.cdf(int(told.n_hits)))
-    assert float(told.p_value_high) == pytest.approx(law.sf(int(told.n_hits) - 1))
-    assert (told.hits_low, told.hits_high) == tuple(law.ppf([0.005, 0.995]))
-    assert float(told.coverage_stderr) == pytest.approx(math.sqrt(told.coverage * (1 - told.coverage) / 1_000))
-    wrong = found.evaluate(scores[1_000:], np.roll(labels[1_000:], 1))
+    predictor = avgk.conformal.calibrate(scores[:1_000], labels[:1_000], 0.1)
+    result = predictor.evaluate(scores[1_000:], labels[1_000:], confidence=0.99)
+    law = stats.betabinom(1_000, predictor.rank, 1_001 - predictor.rank)
+    assert float(result.p_value_low) == pytest.approx(law.cdf(int(result.n_hits)))
+    assert float(result.p_value_high) == pytest.approx(law.sf(int(result.n_hits) - 1))
+    assert (result.hits_low, result.hits_high) == tuple(law.ppf([0.005, 0.995]))
+    assert float(result.coverage_stderr) == pytest.approx(math.sqrt(result.coverage * (1 - result.coverage) / 1_000))
+    wrong = predictor.evaluate(scores[1_000:], np.roll(labels[1_000:], 1))
     assert float(wrong.p_value_low) < 1e-6
     assert math.isnan(avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels).p_value_low)
-    assert "class_p_value_low" not in told
-    assert math.isnan(found.evaluate(scores).coverage)
-    assert found.evaluate(scores, levels=[0.25, "0.9"]).level.values.tolist() == [0.25, 0.9]
+    assert "class_p_value_low" not in result
+    assert math.isnan(predictor.evaluate(scores).coverage)
+    assert predictor.evaluate(scores, levels=[0.25, "0.9"]).level.values.tolist() == [0.25, 0.9]
 
 
 def test_long_tails__are_covered_by_class_at_the_price_of_large_sets():
@@ -451,15 +461,15 @@ def test_long_tails__are_covered_by_class_at_the_price_of_large_sets():
     chances = np.exp(logits) * shares  # what a model that knows the prevalences gives
     chances /= chances.sum(1, keepdims=True)
     half = slice(None, n // 2), slice(n // 2, None)
-    told = {}
+    result = {}
     for by in (None, "class"):
-        found = avgk.conformal.calibrate(chances[half[0]], labels[half[0]], 0.1, by=by)
-        told[by] = found.evaluate(chances[half[1]], labels[half[1]])
-    assert abs(float(told[None].coverage) - 0.9) < 0.02
-    assert float(told[None].share_below[0]) > 0.2
-    assert float(told["class"].share_below[0]) < 0.02
-    assert float(told["class"].macro_coverage) > 0.9 > 0.75 > float(told[None].macro_coverage)
-    assert float(told["class"].average_set_size) > 4 * float(told[None].average_set_size)
+        predictor = avgk.conformal.calibrate(chances[half[0]], labels[half[0]], 0.1, by=by)
+        result[by] = predictor.evaluate(chances[half[1]], labels[half[1]])
+    assert abs(float(result[None].coverage) - 0.9) < 0.02
+    assert float(result[None].share_below[0]) > 0.2
+    assert float(result["class"].share_below[0]) < 0.02
+    assert float(result["class"].macro_coverage) > 0.9 > 0.75 > float(result[None].macro_coverage)
+    assert float(result["class"].average_set_size) > 4 * float(result[None].average_set_size)
 
 
 @pytest.fixture
@@ -470,15 +480,15 @@ def truncated(tmp_path):
     return tmp_path / "t.zarr", scores, labels
 
 
-def test_truncated_stores__give_what_is_certain(truncated):
+def test_truncated_stores__give_certain_results_only(truncated):
     path, scores, labels = truncated
     for method in ("lac", "top_k"):
-        found, whole = (avgk.conformal.calibrate(s, y, 0.1, method) for s, y in ((path, None), (scores, labels)))
-        assert found.threshold == whole.threshold
-        np.testing.assert_array_equal(found.sets(path), whole.sets(scores))
-        told, other = found.evaluate(path), whole.evaluate(scores, labels)
-        xr.testing.assert_equal(told, other[list(told.data_vars)])
-        assert "class_coverage" not in told
+        predictor, whole = (avgk.conformal.calibrate(s, y, 0.1, method) for s, y in ((path, None), (scores, labels)))
+        assert predictor.threshold == whole.threshold
+        np.testing.assert_array_equal(predictor.sets(path), whole.sets(scores))
+        result, other = predictor.evaluate(path), whole.evaluate(scores, labels)
+        xr.testing.assert_equal(result, other[list(result.data_vars)])
+        assert "class_coverage" not in result
     for options in ({"method": "aps"}, {"method": "raps"}, {"by": "class"}, {"by": np.zeros(500, int)}):
         with pytest.raises(avgk.ScoresError, match="must be whole rows for"):
             avgk.conformal.calibrate(path, **options)
@@ -493,14 +503,16 @@ def test_truncated_stores__give_what_is_certain(truncated):
 @pytest.mark.parametrize("method, by, seed", [("lac", None, None), ("aps", "class", 3), ("raps", "group", 0), ("top_k", None, None), ("lac", "class", None)])  # fmt: skip
 def test_files__come_back_equal(method, by, seed, tmp_path):
     scores, labels = problem(n=200, dtype="f4")
-    found = avgk.conformal.calibrate(scores, labels, "0.15", method, np.arange(200) % 3 if by == "group" else by, seed)
-    found.save(tmp_path / "a.json")
+    predictor = avgk.conformal.calibrate(
+        scores, labels, "0.15", method, np.arange(200) % 3 if by == "group" else by, seed
+    )
+    predictor.save(tmp_path / "a.json")
     back = avgk.conformal.load(tmp_path / "a.json")
-    assert back == found
-    assert repr(back) == repr(found)
-    mine = {"groups": np.arange(200) % 3} if by == "group" else {}
-    xr.testing.assert_identical(back.evaluate(scores, labels, **mine), found.evaluate(scores, labels, **mine))
-    found.save(tmp_path / "a.json")
+    assert back == predictor
+    assert repr(back) == repr(predictor)
+    part = {"groups": np.arange(200) % 3} if by == "group" else {}
+    xr.testing.assert_identical(back.evaluate(scores, labels, **part), predictor.evaluate(scores, labels, **part))
+    predictor.save(tmp_path / "a.json")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
@@ -609,10 +621,10 @@ def test_calibrate__refuses(options, error, text):
         avgk.conformal.calibrate(**given)
 
 
-def test_predictors__refuse_what_does_not_fit_them():
-    found = avgk.conformal.calibrate(SCORES, LABELS, by=np.zeros(60, int))
+def test_predictors__refuse_scores_and_options_that_do_not_fit():
+    predictor = avgk.conformal.calibrate(SCORES, LABELS, by=np.zeros(60, int))
     aps = avgk.conformal.calibrate(SCORES, LABELS, method="aps")
-    for call in (found.sets, found.evaluate):
+    for call in (predictor.sets, predictor.evaluate):
         with pytest.raises(avgk.OptionError, match="groups must be given for a predictor by group"):
             call(SCORES)
         with pytest.raises(avgk.ScoresError, match="scores must have the classes of the calibration, 12; got 11"):
@@ -637,31 +649,31 @@ def test_predictors__refuse_what_does_not_fit_them():
 
 
 def test_predictors__are_frozen_and_show_themselves():
-    found = avgk.conformal.calibrate(SCORES, LABELS, by="class")
+    predictor = avgk.conformal.calibrate(SCORES, LABELS, by="class")
     with pytest.raises(AttributeError):
-        found.alpha = 0.2
+        predictor.alpha = 0.2
     with pytest.raises(ValueError, match="read-only"):
-        found.threshold[0] = 1
-    assert "thresholds of 12 classes" in repr(found)
-    assert "<table>" in found._repr_html_()
-    assert found != "something else"
+        predictor.threshold[0] = 1
+    assert "thresholds of 12 classes" in repr(predictor)
+    assert "<table>" in predictor._repr_html_()
+    assert predictor != "something else"
 
 
 def test_evaluate__names_classes(tmp_path):
     (tmp_path / "s.csv").write_text("cat,dog,label\n0.5,0.3,0\n0.1,0.8,1\n")
     avgk.ingest(tmp_path / "s.csv", out=tmp_path / "s.zarr")
-    found = avgk.conformal.calibrate(tmp_path / "s.zarr", alpha=0.5).evaluate(tmp_path / "s.zarr")
-    assert found.class_name.values.tolist() == ["cat", "dog"]
+    predictor = avgk.conformal.calibrate(tmp_path / "s.zarr", alpha=0.5).evaluate(tmp_path / "s.zarr")
+    assert predictor.class_name.values.tolist() == ["cat", "dog"]
 
 
 @pytest.mark.parametrize("n_classes", [126, 127, 255, 256, 300])
 def test_calibrate__by_group_takes_any_number_of_classes(n_classes):
     rng = np.random.default_rng(0)
     scores, labels, groups = rng.dirichlet(np.ones(n_classes), 60), rng.integers(0, 100, 60), np.arange(60) % 2
-    found = avgk.conformal.calibrate(scores, labels, alpha=0.2, by=groups)
+    predictor = avgk.conformal.calibrate(scores, labels, alpha=0.2, by=groups)
     own = [np.sort(scores[np.arange(60), labels][groups == g])[::-1] for g in range(2)]
-    assert found.threshold.tolist() == [float(mine[25 - 1]) for mine in own]  # ceil(31 * 0.8)
-    assert found.evaluate(scores, groups=groups).average_set_size > 0
+    assert predictor.threshold.tolist() == [float(part[25 - 1]) for part in own]  # ceil(31 * 0.8)
+    assert predictor.evaluate(scores, groups=groups).average_set_size > 0
 
 
 def test_long_tails__are_served_in_between_by_scores_divided_by_class_frequencies():
@@ -674,21 +686,21 @@ def test_long_tails__are_served_in_between_by_scores_divided_by_class_frequencie
     scores = np.exp(2 * rng.normal(size=(n, c)) + 4.0 * (np.arange(c) == labels[:, None])) * prior
     scores /= scores.sum(1, keepdims=True)
     divided, half = np.asarray(avgk.balanced(scores, prior)), n // 2
-    told = []
-    for mine, by in ((scores, None), (divided, None), (scores, "class")):
-        found = avgk.conformal.calibrate(mine[:half], labels[:half], alpha=0.1, by=by)
-        told.append(found.evaluate(mine[half:], labels[half:]))
+    result = []
+    for part, by in ((scores, None), (divided, None), (scores, "class")):
+        predictor = avgk.conformal.calibrate(part[:half], labels[:half], alpha=0.1, by=by)
+        result.append(predictor.evaluate(part[half:], labels[half:]))
     sizes, macro, below = (
-        [float(t[name].max()) for t in told] for name in ("average_set_size", "macro_coverage", "share_below")
+        [float(t[name].max()) for t in result] for name in ("average_set_size", "macro_coverage", "share_below")
     )
     assert 2 * sizes[0] < sizes[1] < sizes[2]
     assert macro[0] + 0.2 < macro[1] < macro[2]
     assert below[0] > 0.3 > below[1] >= below[2]
 
 
-def test_calibrate__says_where_samples_are_too_few_and_refuses_penalties_that_no_integer_holds():
+def test_calibrate__says_if_samples_are_too_few_and_refuses_penalties_that_overflow():
     scores, labels = problem(n=100)
-    assert "too few samples for this alpha: every class is in" in repr(
+    assert "too few samples for this alpha: sets hold every class" in repr(
         avgk.conformal.calibrate(scores, labels, "0.001")
     )
     assert "too few" not in repr(avgk.conformal.calibrate(scores, labels, 0.1))
@@ -700,11 +712,11 @@ def test_sets_by_class__refuse_classes_in_another_order(tmp_path):
     scores, labels = problem(n=300)
     names = [f"class {i}" for i in range(scores.shape[1])]
     frame = xr.DataArray(scores, dims=("sample", "class"), coords={"class": names})
-    found = avgk.conformal.calibrate(frame, labels, by="class")
-    found.save(tmp_path / "p.json")
+    result = avgk.conformal.calibrate(frame, labels, by="class")
+    result.save(tmp_path / "p.json")
     again = avgk.conformal.load(tmp_path / "p.json")
-    assert again == found
-    for predictor in (found, again):
+    assert again == result
+    for predictor in (result, again):
         for call in (predictor.sets, lambda given, p=predictor: p.evaluate(given, labels)):
             with pytest.raises(
                 avgk.ScoresError, match="scores must have the class names of the predictor, in the same order"

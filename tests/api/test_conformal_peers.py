@@ -47,10 +47,10 @@ def torch_sets(torchcp, score, halves, alpha, dtype, kind="SplitPredictor"):
     first, labels, second, _ = halves
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = getattr(torchcp[0], kind)(score, alpha=alpha)
-        found.calculate_threshold(torch.tensor(first.astype(dtype)), torch.tensor(labels.astype(np.int64)))
-        sets = found.predict_with_logits(torch.tensor(second.astype(dtype)))
-    return found.q_hat, sets.numpy().astype(bool)
+        result = getattr(torchcp[0], kind)(score, alpha=alpha)
+        result.calculate_threshold(torch.tensor(first.astype(dtype)), torch.tensor(labels.astype(np.int64)))
+        sets = result.predict_with_logits(torch.tensor(second.astype(dtype)))
+    return result.q_hat, sets.numpy().astype(bool)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -59,20 +59,20 @@ def test_lac__is_torchcps_in_double_precision(torchcp, halves, alpha):
     q, sets = torch_sets(torchcp, torchcp[1].LAC(score_type="identity"), halves, alpha, "f8")
     assert float(q) == 1 - ours.threshold
     np.testing.assert_array_equal(ours.sets(halves[2]), sets)
-    told = ours.evaluate(*halves[2:])
-    assert float(told.average_set_size) == sets.sum() / len(sets)
-    assert int(told.n_hits) == sets[np.arange(len(sets)), halves[3]].sum()
+    result = ours.evaluate(*halves[2:])
+    assert float(result.average_set_size) == sets.sum() / len(sets)
+    assert int(result.n_hits) == sets[np.arange(len(sets)), halves[3]].sum()
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_lac__of_torchcp_in_single_precision_only_adds_what_rounds_to_the_threshold(torchcp, halves, alpha):
+def test_lac__of_torchcp_in_single_precision_only_adds_scores_that_round_to_the_threshold(torchcp, halves, alpha):
     ours = avgk.conformal.calibrate(*halves[:2], alpha)
     q, sets = torch_sets(torchcp, torchcp[1].LAC(score_type="identity"), halves, alpha, "f4")
-    mine = ours.sets(halves[2]).compute()
-    assert not (mine & ~sets).any()
-    extra = halves[2][sets & ~mine]
+    part = ours.sets(halves[2]).compute()
+    assert not (part & ~sets).any()
+    extra = halves[2][sets & ~part]
     assert (extra < ours.threshold).all()
-    assert (np.float32(1) - extra == np.float32(q)).all()  # 1 - p has lost what tells them apart
+    assert (np.float32(1) - extra == np.float32(q)).all()  # 1 - p has lost the difference
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -106,7 +106,7 @@ def test_thresholds_by_class__are_torchcps(torchcp, halves, method):
         np.testing.assert_array_equal(ours.sets(halves[2]), sets)
 
 
-def test_ranks__of_torchcp_are_one_too_high_where_floats_round_up(torchcp):
+def test_ranks__of_torchcp_are_one_too_high_if_floats_round_up(torchcp):
     import torch
     from torchcp.utils.common import calculate_conformal_value
 
@@ -153,11 +153,11 @@ def mapie_sets(halves, alpha, score):
     estimator = kind(np.concatenate([first, second]).astype("f8"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = mapie.SplitConformalClassifier(
+        result = mapie.SplitConformalClassifier(
             estimator, confidence_level=1 - alpha, conformity_score=score, prefit=True
         )
-        found.conformalize(np.arange(n)[:, None], labels)
-        _, sets = found.predict_set(np.arange(n, n + len(second))[:, None])
+        result.conformalize(np.arange(n)[:, None], labels)
+        _, sets = result.predict_set(np.arange(n, n + len(second))[:, None])
     return sets[:, :, 0]
 
 
@@ -165,9 +165,9 @@ def mapie_sets(halves, alpha, score):
 def test_lac__is_mapies_but_for_its_tolerance(halves, alpha):
     sets = mapie_sets(halves, alpha, "lac")
     ours = avgk.conformal.calibrate(*halves[:2], alpha)
-    mine = ours.sets(halves[2]).compute()
-    apart = halves[2][mine != sets].astype("f8")
-    assert not (mine & ~sets).any()
+    part = ours.sets(halves[2]).compute()
+    apart = halves[2][part != sets].astype("f8")
+    assert not (part & ~sets).any()
     assert (np.abs(apart - ours.threshold) <= MAPIE_TOLERANCE).all()
 
 
@@ -175,8 +175,8 @@ def test_lac__is_mapies_but_for_its_tolerance(halves, alpha):
 def test_top_k__is_mapies_but_for_ties(halves, alpha):
     sets = mapie_sets(halves, alpha, "top_k")
     ours = avgk.conformal.calibrate(*halves[:2], alpha, "top_k")
-    mine = ours.sets(halves[2]).compute()
-    assert not (mine & ~sets).any()
-    rows, classes = np.nonzero(sets & ~mine)
+    part = ours.sets(halves[2]).compute()
+    assert not (part & ~sets).any()
+    rows, classes = np.nonzero(sets & ~part)
     last = np.sort(halves[2], axis=1)[rows, -ours.threshold]
     assert (np.abs(halves[2][rows, classes].astype("f8") - last) <= MAPIE_TOLERANCE).all()  # it keeps all that tie

@@ -44,8 +44,8 @@ def stored(data, chunks, **options):
     return zarr.create_array({}, data=data, chunks=chunks, config={"write_empty_chunks": True}, **options)
 
 
-def equal(found, expected):
-    return np.array_equal(np.asarray(found), np.asarray(expected))
+def equal(result, expected):
+    return np.array_equal(np.asarray(result), np.asarray(expected))
 
 
 @pytest.mark.slow
@@ -60,8 +60,8 @@ def test_evaluate__is_that_of_the_matrix_of_all_samples(chunks, way):
             scores = make(SCORES, chunks)
             assert avgk.evaluate(scores, make(LABELS, chunks[:-1]), KS).drop_attrs().identical(hard)
             assert avgk.evaluate(scores, make(ETA, chunks), KS).drop_attrs().identical(soft)
-            found = avgk.evaluate(scores, make(LABELS, chunks[:-1]), KS, where=make(WHERE, chunks[:-1]))
-            assert found.drop_attrs().identical(padded)
+            result = avgk.evaluate(scores, make(LABELS, chunks[:-1]), KS, where=make(WHERE, chunks[:-1]))
+            assert result.drop_attrs().identical(padded)
 
 
 @pytest.mark.slow
@@ -84,8 +84,8 @@ def test_evaluate__is_that_of_the_matrix_for_any_shape_and_chunks(data):
         return
     k = data.draw(st.sampled_from([1, "0.7", shape[-1]]))
     with dask.config.set(WAYS[data.draw(st.sampled_from(sorted(WAYS)))]), dask.config.set(scheduler="synchronous"):
-        found = avgk.evaluate(given_scores, labels, k, **options)
-        assert found.drop_attrs().identical(avgk.evaluate(scores[kept], labels[kept], k).drop_attrs())
+        result = avgk.evaluate(given_scores, labels, k, **options)
+        assert result.drop_attrs().identical(avgk.evaluate(scores[kept], labels[kept], k).drop_attrs())
         options = {"where": kept}
         sets = np.zeros(shape, bool)
         sets[kept] = np.asarray(avgk.average_k_sets(scores[kept], k))
@@ -97,9 +97,9 @@ def test_evaluate__is_that_of_the_matrix_for_any_shape_and_chunks(data):
 def test_sets__come_back_in_the_shape_given(chunks):
     for scores in (SCORES, da.from_array(SCORES, chunks=chunks), stored(SCORES, chunks)):
         for ties in ("first", "spread"):
-            found = avgk.average_k_sets(scores, 2.3, ties=ties)
-            assert found.shape == SHAPE
-            assert equal(found, np.asarray(avgk.average_k_sets(FLAT, 2.3, ties=ties)).reshape(SHAPE))
+            sets = avgk.average_k_sets(scores, 2.3, ties=ties)
+            assert sets.shape == SHAPE
+            assert equal(sets, np.asarray(avgk.average_k_sets(FLAT, 2.3, ties=ties)).reshape(SHAPE))
         assert equal(avgk.top_k_sets(scores, 2), np.asarray(avgk.top_k_sets(FLAT, 2)).reshape(SHAPE))
         assert equal(avgk.predict_sets(scores, threshold=9), SCORES > 9)
 
@@ -109,10 +109,10 @@ def test_frames__come_back_with_their_dimensions_and_coordinates():
         SCORES, dims=("image", "pixel", "class"), coords={"image": np.arange(6) * 10, "class": list("abcde")}
     )
     for given_frame in (frame, frame.transpose("class", "pixel", "image").transpose("image", "class", "pixel")):
-        found = given_frame.avgk.average_k_sets(2.3)
-        assert found.dims == ("image", "pixel", "class")
-        assert found.coords.equals(frame.coords)
-        assert equal(found, avgk.average_k_sets(SCORES, 2.3))
+        sets = given_frame.avgk.average_k_sets(2.3)
+        assert sets.dims == ("image", "pixel", "class")
+        assert sets.coords.equals(frame.coords)
+        assert equal(sets, avgk.average_k_sets(SCORES, 2.3))
     labels = xr.DataArray(LABELS, dims=("image", "pixel"))
     expected = avgk.evaluate(FLAT, LABELS.reshape(-1), KS).drop_attrs()
     assert avgk.evaluate(frame, labels.transpose(), KS).drop_attrs().identical(expected)
@@ -133,20 +133,20 @@ def test_frames__take_the_last_dimension_for_the_classes_unless_one_is_so_called
 def test_written_sets__are_those_of_the_samples_in_order(tmp_path, format):
     write_sets(stored(SCORES, (2, 3, 2)), tmp_path / "a.zarr", SetChoice(k=2.3), format=format, where=WHERE)
     write_sets(FLAT, tmp_path / "b.zarr", SetChoice(k=2.3), format=format, where=WHERE.reshape(-1))
-    found, expected = (zarr.open_group(tmp_path / name, mode="r") for name in ("a.zarr", "b.zarr"))
+    result, expected = (zarr.open_group(tmp_path / name, mode="r") for name in ("a.zarr", "b.zarr"))
     for name in ("sets",) if format == "booleans" else ("offsets", "classes"):
-        assert np.array_equal(found[name][:], expected[name][:])
+        assert np.array_equal(result[name][:], expected[name][:])
 
 
 def test_gains_and_regrets__take_more_dimensions():
     flat = ETA.reshape(-1, 5)
     assert avgk.adaptive_gain(ETA, 2).drop_attrs().identical(avgk.adaptive_gain(flat, 2).drop_attrs())
     sets = ETA > 0.3
-    found = avgk.regret(sets, stored(ETA, (2, 3, 2)), where=WHERE)
-    assert found.drop_attrs().identical(avgk.regret(sets[WHERE], ETA[WHERE]).drop_attrs())
+    result = avgk.regret(sets, stored(ETA, (2, 3, 2)), where=WHERE)
+    assert result.drop_attrs().identical(avgk.regret(sets[WHERE], ETA[WHERE]).drop_attrs())
     for eta in (ETA, stored(ETA, (2, 3, 2))):
-        found = avgk.plug_in_regret(1 - ETA, eta, 2)
-        assert found.drop_attrs().identical(avgk.plug_in_regret(1 - flat, flat, 2).drop_attrs())
+        result = avgk.plug_in_regret(1 - ETA, eta, 2)
+        assert result.drop_attrs().identical(avgk.plug_in_regret(1 - flat, flat, 2).drop_attrs())
 
 
 def test_stores__of_more_dimensions_open_with_their_labels(tmp_path):
@@ -159,9 +159,9 @@ def test_stores__of_more_dimensions_open_with_their_labels(tmp_path):
     opened = avgk.open_scores(tmp_path / "a.zarr")
     assert (opened.scores.dims, opened.labels.dims) == (("image", "pixel", "class"), ("image", "pixel"))
     assert opened.avgk.evaluate(k=KS).drop_attrs().identical(expected)
-    told = avgk.info(tmp_path / "a.zarr")
-    assert (told["n_samples"], told["n_classes"], told["chunks"]) == (42, 5, [2, 3, 5])
-    assert told["labels"].startswith("class numbers")
+    info = avgk.info(tmp_path / "a.zarr")
+    assert (info["n_samples"], info["n_classes"], info["chunks"]) == (42, 5, [2, 3, 5])
+    assert info["labels"].startswith("class numbers")
     np.save(tmp_path / "labels.npy", LABELS)
     assert avgk.evaluate(group["scores"], tmp_path / "labels.npy", KS).drop_attrs().identical(expected)
     assert avgk.verify(tmp_path / "a.zarr").ok
@@ -182,8 +182,8 @@ def test_evaluate__reads_far_stores_of_more_dimensions_ahead(chunks, options):
     array = zarr.create_array(far, data=SCORES, chunks=chunks, config={"write_empty_chunks": True})
     with dask.config.set(options):
         assert reads_far(as_source(array))
-        found = avgk.evaluate(array, LABELS, KS, where=WHERE)
-        assert found.drop_attrs().identical(avgk.evaluate(SCORES[WHERE], LABELS[WHERE], KS).drop_attrs())
+        result = avgk.evaluate(array, LABELS, KS, where=WHERE)
+        assert result.drop_attrs().identical(avgk.evaluate(SCORES[WHERE], LABELS[WHERE], KS).drop_attrs())
 
 
 @pytest.mark.sample(1)
@@ -211,8 +211,8 @@ def test_checkpoint__serves_stores_of_more_dimensions(tmp_path):
     expected = avgk.evaluate(FLAT, LABELS.reshape(-1), KS).drop_attrs()
     with dask.config.set({"avgk.band-bytes": 0}):
         for _ in range(2):
-            found = avgk.evaluate(path, LABELS, KS, checkpoint=tmp_path / "kept")
-            assert found.drop_attrs().identical(expected)
+            result = avgk.evaluate(path, LABELS, KS, checkpoint=tmp_path / "kept")
+            assert result.drop_attrs().identical(expected)
 
 
 BAD = {
@@ -228,7 +228,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_more_dimensions__are_refused_where_they_do_not_fit(case):
+def test_more_dimensions__that_do_not_fit_are_refused(case):
     error, text, call = BAD[case]
     with pytest.raises(error, match=text):
         call()

@@ -77,14 +77,14 @@ def kinds(data, member):
 def test_ensemble__is_the_mean_to_the_last_bit_for_any_chunking(data):
     members, weights = data.draw(ensembles_of())
     labels = data.draw(strategies.hard_labels(members[0].shape))
-    wanted = mean_of(members, weights)
+    expected = mean_of(members, weights)
     ways = data.draw(st.sampled_from([{}, {"avgk.small-scores": 0}, {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.max-events": 4, "avgk.slab-bytes": 1}]))  # fmt: skip
     with dask.config.set(scheduler="synchronous", **ways):
         mean = avgk.ensemble([kinds(data, member) for member in members], weights)
-        found = avgk.evaluate(mean, labels, [1], nan_policy="lowest", straddle=False).drop_attrs()
-    assert found.identical(avgk.evaluate(wanted, labels, [1], nan_policy="lowest", straddle=False).drop_attrs())
-    assert (mean.dtype, mean.shape) == (wanted.dtype, wanted.shape)
-    assert np.asarray(mean).tobytes() == wanted.tobytes() or np.isnan(wanted).any()
+        result = avgk.evaluate(mean, labels, [1], nan_policy="lowest", straddle=False).drop_attrs()
+    assert result.identical(avgk.evaluate(expected, labels, [1], nan_policy="lowest", straddle=False).drop_attrs())
+    assert (mean.dtype, mean.shape) == (expected.dtype, expected.shape)
+    assert np.asarray(mean).tobytes() == expected.tobytes() or np.isnan(expected).any()
 
 
 @pytest.mark.parametrize("dtypes", [(a, b) for a in FLOATS for b in FLOATS])
@@ -127,8 +127,8 @@ def test_ensemble__of_chunks_that_never_end_together_reads_none_more_than_twice(
     monkeypatch.setattr(ensembled, "_MOST_COMMON", 1 << 19)
     scores, labels = models
     stores = [CountingStore(MemoryStore()) for _ in rows]
-    for store, mine, size in zip(stores, scores, rows, strict=False):
-        stored(mine, (size, 50), None, store)
+    for store, part, size in zip(stores, scores, rows, strict=False):
+        stored(part, (size, 50), None, store)
     mean = avgk.ensemble([zarr.open_group(store, mode="r") for store in stores])
     for store in stores:
         store.reads.clear()
@@ -151,8 +151,8 @@ def test_ensemble__is_taken_by_every_function(models, limits):
         assert avgk.threshold(mean, 2.5) == avgk.threshold(plain, 2.5)
         assert avgk.best_threshold(mean, labels, cost=0.1).risk == avgk.best_threshold(plain, labels, cost=0.1).risk
         spread = {"k": [1, 2], "ties": "spread"}
-        found = avgk.evaluate(mean, labels, **spread).drop_attrs()
-    assert found.identical(avgk.evaluate(plain, labels, **spread).drop_attrs())
+        result = avgk.evaluate(mean, labels, **spread).drop_attrs()
+    assert result.identical(avgk.evaluate(plain, labels, **spread).drop_attrs())
     for sets in (lambda s: avgk.average_k_sets(s, 2.5), lambda s: avgk.top_k_sets(s, 3)):
         assert np.array_equal(sets(mean).compute(), sets(plain).compute())
     assert (
@@ -168,8 +168,8 @@ def test_ensemble__of_ensembles_and_of_other_lazy_scores(models):
     assert np.asarray(outer).tobytes() == mean_of([mean_of(scores[:2], [1, 2]), scores[2]], [3, 1]).tobytes()
     made = [np.asarray(avgk.softmax(z)) for z in logits]
     lazy = avgk.ensemble([avgk.softmax(stored(z, (70, 20))["scores"]) for z in logits])
-    found = avgk.evaluate(lazy, models[1][:500], [1, 2]).drop_attrs()
-    assert found.identical(avgk.evaluate(mean_of(made), models[1][:500], [1, 2]).drop_attrs())
+    result = avgk.evaluate(lazy, models[1][:500], [1, 2]).drop_attrs()
+    assert result.identical(avgk.evaluate(mean_of(made), models[1][:500], [1, 2]).drop_attrs())
 
 
 def test_ensemble__of_logits_is_the_softmax_of_their_mean_rounded_once(models):
@@ -178,29 +178,31 @@ def test_ensemble__of_logits_is_the_softmax_of_their_mean_rounded_once(models):
     terms = np.exp(
         (exact := mean_of([z.astype("f8") for z in logits]).astype(np.longdouble)) - exact.max(1, keepdims=True)
     )
-    wanted = terms / terms.sum(1, keepdims=True)
-    found = np.asarray(mean)
-    assert found.dtype == mean.dtype == np.float32
-    assert (np.abs(found - wanted) <= np.spacing(found)).all()  # a mean in float32 would be off by hundreds of units
-    assert np.asarray(avgk.ensemble(logits, of="logits")).tobytes() == found.tobytes()
+    expected = terms / terms.sum(1, keepdims=True)
+    actual = np.asarray(mean)
+    assert actual.dtype == mean.dtype == np.float32
+    assert (
+        np.abs(actual - expected) <= np.spacing(actual)
+    ).all()  # a mean in float32 would be off by hundreds of units
+    assert np.asarray(avgk.ensemble(logits, of="logits")).tobytes() == actual.tobytes()
     labels = models[1][:500]
     with dask.config.set({"avgk.small-scores": 0}):
         result = avgk.evaluate(mean, labels, [1, 2]).drop_attrs()
-    assert result.identical(avgk.evaluate(found, labels, [1, 2]).drop_attrs())
+    assert result.identical(avgk.evaluate(actual, labels, [1, 2]).drop_attrs())
 
 
 def test_ensemble__of_float64_logits_is_the_softmax_of_their_mean(models):
     logits = [np.log(np.maximum(s[:500], 1e-30)).astype("f8") for s in models[0]]
-    wanted = np.asarray(avgk.softmax(mean_of(logits)))
-    assert np.asarray(avgk.ensemble(logits, of="logits")).tobytes() == wanted.tobytes()
+    expected = np.asarray(avgk.softmax(mean_of(logits)))
+    assert np.asarray(avgk.ensemble(logits, of="logits")).tobytes() == expected.tobytes()
 
 
 def test_labels__are_those_of_the_first_member_that_has_some():
     rng = np.random.default_rng(0)
     scores, labels, other = rng.random((40, 5)), rng.integers(0, 5, 40), rng.integers(0, 5, 40)
     bare, with_labels = stored(scores, (10, 5)), stored(scores, (7, 5), labels)
-    found = avgk.evaluate(avgk.ensemble([bare, with_labels]), k=1)
-    assert found.average_k_error.item() == avgk.evaluate(scores, labels, 1).average_k_error.item()
+    result = avgk.evaluate(avgk.ensemble([bare, with_labels]), k=1)
+    assert result.average_k_error.item() == avgk.evaluate(scores, labels, 1).average_k_error.item()
     given_ = avgk.evaluate(avgk.ensemble([bare, with_labels]), other, k=1)
     assert given_.average_k_error.item() == avgk.evaluate(scores, other, 1).average_k_error.item()
 
@@ -212,53 +214,51 @@ def test_labels__of_several_members_must_agree(tmp_path, sealed):
     scores, labels = rng.random((40, 5)), np.where(np.arange(40) % 7, rng.integers(0, 5, 40), -1)
     other = labels.copy()
     other[17] = (other[17] + 1) % 5
-    same = np.where(labels < 0, -100, labels)  # unlabelled, too
+    same = np.where(labels < 0, -100, labels)  # also unlabelled
     names = {"a": labels, "b": labels.astype(np.int16), "c": other, "d": same, "e": labels}
-    for name, mine in names.items():
+    for name, part in names.items():
         if sealed:
             with avgk.ScoreWriter(tmp_path / name, 5, chunk_rows=9) as writer:
-                writer.append(scores, mine)
+                writer.append(scores, part)
         else:
-            zarr.save_group(tmp_path / name, scores=scores, labels=mine)
+            zarr.save_group(tmp_path / name, scores=scores, labels=part)
     for name in ("b", "d", "e"):
         avgk.evaluate(avgk.ensemble([tmp_path / "a", tmp_path / name]), k=1)
     wrong = avgk.ensemble([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
-    with pytest.raises(
-        avgk.LabelsError, match=r"got others of member 2 than of member 0, the first at sample 17\. Give"
-    ):
+    with pytest.raises(avgk.LabelsError, match=r"got different ones for members 0 and 2, first at sample 17\. Pass"):
         avgk.evaluate(wrong, k=1)
     avgk.evaluate(wrong, labels, k=1)
     avgk.average_k_sets(wrong, 1).compute()  # needs none
 
 
-def test_labels__that_are_sealed_alike_are_not_read_to_be_compared(tmp_path, monkeypatch):
+def test_labels__with_equal_digests_are_not_read_to_be_compared(tmp_path, monkeypatch):
     scores, labels = np.random.default_rng(0).random((40, 5)), np.arange(40) % 5
     for name in "ab":
         with avgk.ScoreWriter(tmp_path / name, 5) as writer:
             writer.append(scores, labels)
-    monkeypatch.setattr("avgk_dask.api.ensembles._plain", lambda labels: pytest.fail("labels were read"))
+    monkeypatch.setattr("avgk_dask.api.ensembles._as_dask", lambda labels: pytest.fail("labels were read"))
     avgk.evaluate(avgk.ensemble([tmp_path / "a", tmp_path / "b"]), k=1)
 
 
 @pytest.mark.parametrize(
     "members, options, error, text",
     [
-        ([], {}, avgk.OptionError, "members must be at least one"),
+        ([], {}, avgk.OptionError, "members must hold at least one"),
         (np.eye(3), {}, avgk.DtypeError, "members must be a list of scores; got ndarray"),
         ("a.zarr", {}, avgk.DtypeError, "members must be a list of scores; got str"),
-        ([np.eye(3), np.eye(4)], {}, avgk.ScoresError, r"same shape; got \(3, 3\) of the first and \(4, 4\) of member 1"),
+        ([np.eye(3), np.eye(4)], {}, avgk.ScoresError, r"same shape; got \(3, 3\) for the first and \(4, 4\) for member 1"),
         ([np.eye(3)] * 2, {"weights": [1]}, avgk.OptionError, "one for each of the 2 members; got 1"),
         ([np.eye(3)] * 2, {"weights": [1, 0]}, avgk.OptionError, "weights must be positive numbers; got 0"),
         ([np.eye(3)] * 2, {"weights": [1, -1.0]}, avgk.OptionError, "weights must be positive numbers; got -1.0"),
         ([np.eye(3)] * 2, {"weights": [1, np.nan]}, avgk.OptionError, "weights must be positive numbers; got nan"),
         ([np.eye(3)] * 2, {"weights": [1, np.inf]}, avgk.OptionError, "weights must be positive numbers; got inf"),
         ([np.eye(3)] * 2, {"weights": ["1", 2]}, avgk.OptionError, "weights must be positive numbers; got '1'"),
-        ([np.eye(3)] * 2, {"weights": [1e-300, 1e300]}, avgk.OptionError, "vanishing shares"),
+        ([np.eye(3)] * 2, {"weights": [1e-300, 1e300]}, avgk.OptionError, "must not vanish"),
         ([np.eye(3)] * 2, {"of": "votes"}, avgk.OptionError, "of must be 'probabilities' or 'logits'; got 'votes'"),
         ([np.eye(3), np.zeros((3, 3), complex)], {}, avgk.DtypeError, "real numbers"),
     ],
 )  # fmt: skip
-def test_ensemble__refuses_what_is_none(members, options, error, text):
+def test_ensemble__refuses_invalid_members_and_weights(members, options, error, text):
     with pytest.raises(error, match=text):
         avgk.ensemble(members, **options)
 
@@ -292,9 +292,9 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
     for name, rows in (("a", scores[0]), ("b", scores[1]), ("c", scores[2])):
         with avgk.ScoreWriter(tmp_path / name, 50, chunk_rows=500 if name == "a" else 1000) as writer:
             writer.append(rows, labels)
-    asked = {"k": [1, 3], "checkpoint": tmp_path / "found"}
+    request = {"k": [1, 3], "checkpoint": tmp_path / "found"}
     mean = avgk.ensemble([tmp_path / "a", tmp_path / "b"])
-    result = avgk.evaluate(mean, **asked)
+    result = avgk.evaluate(mean, **request)
     assert result.drop_attrs().identical(avgk.evaluate(mean_of(scores[:2]), labels, [1, 3]).drop_attrs())
     reads = []
     original = Run.read
@@ -306,14 +306,14 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "read", read)
-        assert avgk.evaluate(mean, **asked).identical(result.assign_attrs(reads=0))
+        assert avgk.evaluate(mean, **request).identical(result.assign_attrs(reads=0))
     assert reads == []
     for other in (
         avgk.ensemble([tmp_path / "a", tmp_path / "c"]),
         avgk.ensemble([tmp_path / "a", tmp_path / "b"], [1, 2]),
     ):
         with pytest.raises(avgk.OptionError, match="checkpoint must be of"):
-            avgk.evaluate(other, **asked)
+            avgk.evaluate(other, **request)
     with pytest.raises(avgk.OptionError, match="checkpoint must be used with scores in a store"):
         avgk.evaluate(avgk.ensemble([tmp_path / "a", scores[1]]), k=1, checkpoint=tmp_path / "other")
 
@@ -323,14 +323,14 @@ def test_progress__counts_the_bytes_of_all_members(models):
     scores = models[0]
     members = [stored(scores[0], (100, 50))["scores"], stored(scores[1].astype("f2"), (200, 50))["scores"]]
     source = as_source(avgk.ensemble(members), own_labels=False)
-    found = []
+    result = []
 
     def compute(tasks, stage, reads=None):
-        found.append((stage, reads.n_bytes))
+        result.append((stage, reads.n_bytes))
         return list(dask.compute(*tasks))
 
     find_thresholds(Run(source, compute), [20_000])
-    assert dict(found)["scan"] == 20_000 * 50 * (4 + 2)
+    assert dict(result)["scan"] == 20_000 * 50 * (4 + 2)
 
 
 def test_memory__of_a_task_counts_every_member(models):
@@ -351,10 +351,10 @@ def test_ensemble__gives_the_same_on_a_cluster(models, tmp_path):
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         distributed.Client(cluster),
     ):
-        found = avgk.evaluate(mean, k=[1, 2])
+        result = avgk.evaluate(mean, k=[1, 2])
         sets = avgk.average_k_sets(mean, 2).sum(axis=1).compute()
     plain = mean_of(scores, [1, 2, 3])
-    assert found.drop_attrs().identical(avgk.evaluate(plain, labels, [1, 2]).drop_attrs())
+    assert result.drop_attrs().identical(avgk.evaluate(plain, labels, [1, 2]).drop_attrs())
     assert np.array_equal(sets, avgk.average_k_sets(plain, 2).compute().sum(axis=1))
 
 
@@ -370,9 +370,9 @@ def test_ensemble__of_models_of_real_images_makes_fewer_errors_than_they_do(data
         )
     members = []
     for number in range(5):
-        mine = np.random.default_rng(number).choice(len(pixels), 2000, replace=False)
+        own = np.random.default_rng(number).choice(len(pixels), 2000, replace=False)
         tree = trees.DecisionTreeClassifier(max_depth=10, random_state=number)
-        tree.fit(pixels[mine].reshape(2000, -1), labels[mine])
+        tree.fit(pixels[own].reshape(2000, -1), labels[own])
         with avgk.ScoreWriter(tmp_path / str(number), 10, chunk_rows=500 * (1 + number % 2)) as writer:
             writer.append(tree.predict_proba(test.reshape(len(test), -1)).astype("f4"), truth)
         members.append(tmp_path / str(number))
@@ -388,9 +388,9 @@ def test_ensembles__leave_out_padding_of_nan_and_infinity():
     logits, labels = np.eye(3, dtype="f4") * 4, np.arange(3)
     padded = np.concatenate([logits, np.array([[np.inf, np.nan, 1]], "f4")])
     mean = avgk.ensemble([avgk.softmax(padded), avgk.softmax(padded * 2)])
-    found = avgk.evaluate(mean, np.append(labels, -100), k=1, ignore_index=-100)
+    result = avgk.evaluate(mean, np.append(labels, -100), k=1, ignore_index=-100)
     both = avgk.ensemble([avgk.softmax(logits), avgk.softmax(logits * 2)])
-    assert found.drop_attrs().identical(avgk.evaluate(both, labels, k=1).drop_attrs())
+    assert result.drop_attrs().identical(avgk.evaluate(both, labels, k=1).drop_attrs())
 
 
 def test_ensemble__refuses_more_classes_whose_first_names_are_the_same(tmp_path):

@@ -38,7 +38,7 @@ def feed(evaluator, scores, labels=None, bounds=(), **more):
 
 
 def settled(make, runs: int = 12):
-    """Return the result of the first run that is not refused; each refused one tells the next where to look."""
+    """Return the result of the first run that settles; each failed run passes its hints to the next."""
     like, unsettled = None, ("all",)
     for _ in range(runs):
         assert unsettled
@@ -50,14 +50,14 @@ def settled(make, runs: int = 12):
     raise AssertionError("every run was refused")
 
 
-def same(found, expected) -> None:
-    """Hold two results equal in every variable, coordinate and description, and in the attributes that tell of the samples."""
+def same(result, expected) -> None:
+    """Compare every variable, coordinate and description of two results, and their attributes about samples."""
     for name in expected.variables:
-        assert found[name].dtype == expected[name].dtype
-        np.testing.assert_array_equal(found[name].values, expected[name].values, err_msg=str(name))
-    told = ("n_samples", "n_classes", "n_labelled", "n_left_out")
-    assert {n: found.attrs.get(n) for n in told} == {n: expected.attrs.get(n) for n in told}
-    assert found.assign_attrs(expected.attrs).identical(expected)
+        assert result[name].dtype == expected[name].dtype
+        np.testing.assert_array_equal(result[name].values, expected[name].values, err_msg=str(name))
+    report = ("n_samples", "n_classes", "n_labelled", "n_left_out")
+    assert {n: result.attrs.get(n) for n in report} == {n: expected.attrs.get(n) for n in report}
+    assert result.assign_attrs(expected.attrs).identical(expected)
 
 
 def probabilities(n, n_classes, seed=0, sharpness=2.0, dtype=np.float32):
@@ -134,9 +134,9 @@ def test_results__with_clusters_are_those_of_evaluate(loop, data, first):
         return whole.merge(feed(rest, scores[split:], labels[split:], [3], clusters=numbers[split:]))
 
     with tiny(max_events):
-        found = settled(make)
-    same(found, expected)
-    assert found.attrs["n_clusters"] == np.unique(clusters).size
+        result = settled(make)
+    same(result, expected)
+    assert result.attrs["n_clusters"] == np.unique(clusters).size
 
 
 def test_clusters__of_many_batches_are_saved_and_padding_has_none(tmp_path):
@@ -145,14 +145,14 @@ def test_clusters__of_many_batches_are_saved_and_padding_has_none(tmp_path):
     exists = clusters % 3 > 0
     expected = avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False, where=exists, clusters=clusters)
     assert not expected.equals(avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False, where=exists))
-    told = np.where(exists, clusters, -9)
+    result = np.where(exists, clusters, -9)
     with tiny():
         evaluator = avgk.Evaluator(5, [1, 2.5])
         for first in range(0, 900, 90):
-            mine = np.s_[first : first + 90]
+            part = np.s_[first : first + 90]
             lead = (9, 10)
-            rows = {"where": exists[mine].reshape(lead), "clusters": told[mine].reshape(lead)}
-            evaluator.update(scores[mine].reshape(*lead, 5), labels[mine].reshape(lead), **rows)
+            rows = {"where": exists[part].reshape(lead), "clusters": result[part].reshape(lead)}
+            evaluator.update(scores[part].reshape(*lead, 5), labels[part].reshape(lead), **rows)
             evaluator.save(tmp_path / "saved")
             evaluator = avgk.Evaluator.load(tmp_path / "saved")
         same(evaluator.result(), expected)
@@ -190,7 +190,7 @@ def merged_in_a_tree(evaluators, seed):
 
 @pytest.mark.slow
 @given(loops(), st.integers(0, 1 << 16), st.booleans())
-def test_merges__in_any_tree_give_what_one_loop_gives(loop, seed, straddle):
+def test_merges__in_any_tree_give_the_result_of_one_loop(loop, seed, straddle):
     scores, labels, k, bounds, max_events = loop
     expected = avgk.evaluate(scores, labels, k=k, straddle=straddle)
     edges = sorted({0, len(scores), *(b for b in bounds if b < len(scores))})
@@ -274,7 +274,7 @@ def test_drift__is_refused_and_a_second_run_succeeds(order):
     scores, labels = scores[by_confidence], labels[by_confidence]
     with tiny(8000, **{"avgk.task-bytes": 6000}):
         first = feed(avgk.Evaluator(30, [1, 2, 5]), scores, labels, range(0, 4000, 100))
-        with pytest.raises(avgk.UnsettledError, match=r"got k = .* outside of it .*like=first") as caught:
+        with pytest.raises(avgk.UnsettledError, match=r"k = .* was not retained .*like=first") as caught:
             first.result()
         assert set(caught.value.budgets) <= {1.0, 2.0, 5.0}
         second = feed(avgk.Evaluator(30, [1, 2, 5], like=first), scores, labels, range(0, 4000, 77))
@@ -322,9 +322,9 @@ def test_memory__does_not_grow_with_the_number_of_samples():
     sizes = []
     with tiny(60_000, **{"avgk.task-bytes": 1 << 16}):
         evaluator, n = avgk.Evaluator(50, [1, 5]), 0
-        for wanted in (20_000, 80_000, 320_000):
+        for expected in (20_000, 80_000, 320_000):
             most = 0
-            while n < wanted:
+            while n < expected:
                 evaluator.update(*probabilities(2000, 50, seed=n))
                 most, n = max(most, evaluator.n_bytes), n + 2000
             sizes.append(most)
@@ -385,8 +385,8 @@ def test_samples__that_do_not_exist_are_left_out(settings_):
     with dask.config.set(settings_):
         evaluator = avgk.Evaluator(6, [1, 3])
         for a in range(0, 200, 17):
-            mine = slice(a, a + 17)
-            evaluator.update(scores[mine], labels[mine], where=exists[mine], ignore_index=-100)
+            part = slice(a, a + 17)
+            evaluator.update(scores[part], labels[part], where=exists[part], ignore_index=-100)
         same(evaluator.result(), expected)
 
 
@@ -450,7 +450,7 @@ def test_files__that_are_damaged_or_absent_are_refused(tmp_path):
         path.write_bytes(bad)
         with pytest.raises(avgk.ReadError, match="damaged"):
             avgk.Evaluator.load(path)
-    with pytest.raises(avgk.ReadError, match="not there"):
+    with pytest.raises(avgk.ReadError, match="absent or damaged"):
         avgk.Evaluator.load(tmp_path / "none")
     with pytest.raises(avgk.OptionError, match="path must be that of a file"):
         avgk.Evaluator(5, 2).save("")
@@ -528,9 +528,9 @@ def test_options__out_of_range_are_refused():
         avgk.Evaluator(5).result()
 
 
-def test_evaluator__tells_what_it_holds():
+def test_evaluator__shows_samples_budgets_and_memory():
     evaluator = avgk.Evaluator(5, [1, 2.5])
-    assert repr(evaluator) == "<avgk_dask.Evaluator: 0 samples of 5 classes, k = 1, 2.5; holds all scores, 0.0 MB>"
+    assert repr(evaluator) == "<avgk_dask.Evaluator: 0 samples of 5 classes, k = 1, 2.5; retains all scores, 0.0 MB>"
     feed(evaluator, *probabilities(100, 5))
     assert evaluator.n_bytes == 100 * (20 + 8 + 8)
     with tiny():
@@ -550,7 +550,7 @@ def test_evaluator__on_imagenet_equals_evaluate_of_the_whole(data):
 
 
 def test_update__that_met_nan_ends_the_evaluator(tmp_path):
-    """Rows of a refused piece are lost: nothing may be told of the others."""
+    """Rows of a refused piece are lost: no result may be given for the others."""
     rng = np.random.default_rng(0)
     with dask.config.set({"avgk.task-bytes": 1 << 16, "avgk.small-scores": 0}):
         evaluator = avgk.Evaluator(100, k=2)

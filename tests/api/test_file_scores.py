@@ -1,4 +1,4 @@
-"""Files as scores: what is computed of a file is what is computed of the store made of it, to the bit, without a store."""
+"""Files as scores: results equal those of an ingested store to the last bit, without writing a store."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def make(folder, name):
 
 
 def same(one, other):
-    """Compare two results but for where they come from, and what was read of it."""
+    """Compare two results except for their location and reads."""
     one, other = (x.assign_attrs(store="", calibration_store="", reads=0) for x in (one, other))
     assert one.identical(other)
 
@@ -102,20 +102,20 @@ def same(one, other):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("settings", [{}, SMALL], ids=["at once", "in bands"])
-def test_evaluate__gives_of_a_file_what_it_gives_of_the_store_made_of_it(tmp_path, name, settings):
+def test_evaluate__of_a_file_equals_that_of_the_ingested_store(tmp_path, name, settings):
     path, labels = make(tmp_path, name)
     avgk.ingest(path, labels, out=tmp_path / "s.zarr", chunk_rows=40)
     with dask.config.set(settings):
         expected = avgk.evaluate(tmp_path / "s.zarr", k=[1, 2.5, 4])
-        found = avgk.evaluate(path, labels, k=[1, 2.5, 4])
-    same(found, expected)
-    assert found.attrs["store"] == str(path)
+        result = avgk.evaluate(path, labels, k=[1, 2.5, 4])
+    same(result, expected)
+    assert result.attrs["store"] == str(path)
     assert isinstance(rows_of(open_arrays(path).scores), FILES[name][1])
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["c.npy", "stored.npz", "groups.parquet", "t.csv"])
-def test_functions__take_files_where_they_take_stores(tmp_path, name):
+def test_functions__accept_files_like_stores(tmp_path, name):
     path, labels = make(tmp_path, name)
     store = tmp_path / "s.zarr"
     avgk.ingest(path, labels, out=store, chunk_rows=40)
@@ -134,9 +134,9 @@ def test_functions__take_files_where_they_take_stores(tmp_path, name):
 def test_compare__takes_files(tmp_path):
     path, labels = make(tmp_path, "c.npy")
     make(tmp_path, "groups.parquet")
-    found = avgk.compare({"a": path, "b": tmp_path / "groups.parquet"}, labels, k=[1, 2])
+    result = avgk.compare({"a": path, "b": tmp_path / "groups.parquet"}, labels, k=[1, 2])
     expected = avgk.compare({"a": SCORES, "b": SCORES}, LABELS, k=[1, 2])
-    assert found.equals(expected)
+    assert result.equals(expected)
 
 
 @pytest.mark.parametrize("name", ["groups.parquet", "file.arrow", "t.csv"])
@@ -227,9 +227,9 @@ def test_opening__reads_no_scores(tmp_path, name, monkeypatch):
 def test_evaluate__reads_each_row_once_after_a_pilot(tmp_path, name, monkeypatch):
     path, labels = make(tmp_path, name)
     watched = Watched(monkeypatch)
-    found = avgk.evaluate(path, labels, k=[1, 3])
-    assert watched.counts().tolist() == [1] * N  # so few need no pilot
-    assert found.attrs["reads"] == 1
+    result = avgk.evaluate(path, labels, k=[1, 3])
+    assert watched.counts().tolist() == [1] * N  # small matrices need no pilot
+    assert result.attrs["reads"] == 1
     watched.rows.clear()
     with dask.config.set(SMALL):
         avgk.evaluate(path, labels, k=[1, 3])
@@ -241,8 +241,8 @@ def test_file_store__is_read_through_zarr_as_well(tmp_path):
     path, _ = make(tmp_path, "fortran.npy")
     store = CountingStore(FileStore.from_path(path, None, None, True))
     with dask.config.set(SMALL):
-        found = avgk.evaluate(store, LABELS, k=2)
-    same(found, avgk.evaluate(SCORES, LABELS, k=2))
+        result = avgk.evaluate(store, LABELS, k=2)
+    same(result, avgk.evaluate(SCORES, LABELS, k=2))
     assert set(store.chunk_reads().values()) <= {1, 2}
 
 
@@ -258,8 +258,8 @@ PEAK = textwrap.dedent(r"""
     np.lib.format.open_memmap(path, "w+", np.float32, (samples, classes))  # sparse: zeros that take no room
     avgk.evaluate(np.zeros((10, classes), np.float32), k=5)
     before = peak()
-    found = avgk.evaluate(path, k=5)
-    assert found.n_ties.item() == samples * classes
+    result = avgk.evaluate(path, k=5)
+    assert result.n_ties.item() == samples * classes
     print(peak() - before)
 """)
 
@@ -287,7 +287,7 @@ def test_rows_of_files__are_any_rows_of_the_array(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_rows__travel_with_their_values_where_they_are_few(tmp_path, name, monkeypatch):
+def test_rows__are_sent_with_the_tasks_if_they_are_few(tmp_path, name, monkeypatch):
     path, _ = make(tmp_path, name)
     rows = rows_of(open_arrays(path).scores)
     carried = pickle.loads(pickle.dumps(rows))
@@ -322,7 +322,7 @@ def test_evaluate__gives_the_same_of_files_on_a_cluster(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["c.npy", "groups.parquet", "t.csv"])
-def test_checkpoint__keeps_what_was_found_of_a_file_while_it_stays_as_it_is(tmp_path, name, monkeypatch):
+def test_checkpoint__of_a_file_is_used_while_the_file_is_unchanged(tmp_path, name, monkeypatch):
     path, labels = make(tmp_path, name)
     with dask.config.set(SMALL):
         first = avgk.evaluate(path, labels, k=2, checkpoint=tmp_path / "kept")
@@ -389,13 +389,13 @@ def test_truncated_files__are_refused(tmp_path, name):
         ("scores.pkl", "no such store or file"),
     ],
 )
-def test_what_cannot_be_read_as_a_file__is_refused(given, message):
+def test_files__of_unknown_formats_are_refused(given, message):
     with pytest.raises(avgk.StoreError, match=message):
         avgk.evaluate(given, k=1)
 
 
 @pytest.mark.parametrize("name", ["compressed.npz", "packed.feather", "t.csv"])
-def test_files_without_order__are_refused_beyond_the_limit_with_what_to_do(tmp_path, name):
+def test_files_without_random_access__are_refused_beyond_the_limit_with_the_cure(tmp_path, name):
     path, _ = make(tmp_path, name)
     with (
         dask.config.set({"avgk.file-bytes": 1000}),
@@ -432,22 +432,22 @@ def test_file_stores__cannot_be_written(tmp_path):
 
 def test_info__tells_of_a_file(tmp_path):
     path, labels = make(tmp_path, "c.npy")
-    found = avgk.info(path, labels=labels)
-    assert (found["zarr_format"], found["codecs"], found["n_samples"], found["n_classes"]) == (None, ["npy"], N, C)
-    assert found["n_stored_bytes"] == os.path.getsize(path)
-    assert any("avgk ingest" in text for text in found["advice"])
+    info = avgk.info(path, labels=labels)
+    assert (info["zarr_format"], info["codecs"], info["n_samples"], info["n_classes"]) == (None, ["npy"], N, C)
+    assert info["n_stored_bytes"] == os.path.getsize(path)
+    assert any("avgk ingest" in text for text in info["advice"])
     make(tmp_path, "t.csv")
     assert any("front to back" in text for text in avgk.info(tmp_path / "t.csv")["advice"])
 
 
 def test_threshold__of_a_file_is_that_of_the_definition(tmp_path):
     path, _ = make(tmp_path, "c.npy")
-    found = avgk.threshold(path, 2)
-    assert (found.value, found.n_above, found.n_ties, found.n_kept) == oracle_threshold(SCORES, 2)
+    threshold = avgk.threshold(path, 2)
+    assert (threshold.value, threshold.n_above, threshold.n_ties, threshold.n_kept) == oracle_threshold(SCORES, 2)
 
 
 def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):
-    """Integers written without a point, not all 0, beside fractions are no scores; a class that never occurs may be."""
+    """A column of integers without a decimal point, not all 0, is not accepted next to fractions; a column of zeros is."""
     path = tmp_path / "s.csv"
     path.write_text("cat,dog,grp,label\n0.25,0.75,0,1\n0.5,0.5,1,0\n")
     with pytest.raises(avgk.ScoresError, match="is integers among others"):
@@ -462,7 +462,7 @@ def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):
 
 
 def test_held_folders__are_those_of_all_their_files(tmp_path):
-    """A file other than the first was not looked at: what was held of the old one was given."""
+    """A change in another file than the first was not detected, and the retained scores of the old one were used."""
     folder = tmp_path / "parts"
     folder.mkdir()
     for name, rows in (("a", slice(0, 60)), ("b", slice(60, None))):

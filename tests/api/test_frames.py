@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: taken as they are, or refused with what to call."""
+"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: accepted directly, or refused with the cure."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_labels_given__go_before_those_of_a_frame():
 
 def test_frames__with_integers_among_scores_are_refused():
     frame = pd.DataFrame(SCORES, columns=NAMES).assign(target=LABELS)
-    with pytest.raises(avgk.ScoresError, match=r"target is integers among others. Call the one .* 'labels'"):
+    with pytest.raises(avgk.ScoresError, match=r"target is integers among others. Name the column .* 'labels'"):
         avgk.evaluate(frame, k=1)
-    with pytest.raises(avgk.ScoresError, match="must have columns of numbers; the frame has labels"):
+    with pytest.raises(avgk.ScoresError, match="must have columns of numbers; got a frame with only labels"):
         avgk.evaluate(pd.DataFrame({"labels": LABELS}), k=1)
 
 
@@ -78,7 +78,7 @@ def test_frames__whose_integers_become_floats_must_not_lose_digits(kind):
         avgk.threshold(frame(2**53 + 1), 1)
 
 
-def test_lazy_frames__are_told_to_be_collected():
+def test_lazy_frames__are_refused_with_the_cure():
     class LazyFrame:
         def collect(self):
             raise AssertionError
@@ -88,7 +88,7 @@ def test_lazy_frames__are_told_to_be_collected():
 
 
 @pytest.mark.parametrize("kind", ["csr_matrix", "csc_array", "coo_array"])
-def test_sparse_matrices__are_told_what_dense_ones_take_and_mean(kind):
+def test_sparse_matrices__are_refused_with_the_size_and_meaning_of_dense_ones(kind):
     sparse = pytest.importorskip("scipy.sparse")
     scores = getattr(sparse, kind)(SCORES.astype("f4"))
     message = rf"scores\.toarray\(\), which takes {4 * N * C:,} bytes.*Entries that are not stored become 0"
@@ -130,7 +130,7 @@ Tensor.__module__ = "torch"
         ({}, ".numpy()"),
     ],
 )
-def test_tensors_that_numpy_cannot_read__are_told_what_to_call(kinds, calls):
+def test_tensors_that_numpy_cannot_read__are_refused_with_the_cure(kinds, calls):
     with pytest.raises(avgk.ScoresError, match=r"got torch.Tensor that NumPy cannot read") as refused:
         avgk.evaluate(Tensor(**kinds), LABELS, k=1)
     assert str(refused.value).endswith(f"Pass scores{calls}.")
@@ -141,8 +141,8 @@ def test_tensors_that_numpy_cannot_read__are_told_what_to_call(kinds, calls):
 
 def test_tensors__are_scores_and_labels():
     torch = pytest.importorskip("torch")
-    found = avgk.evaluate(torch.tensor(SCORES), torch.tensor(LABELS), k=[1, 2])
-    assert found.equals(avgk.evaluate(SCORES, LABELS, k=[1, 2]))
+    result = avgk.evaluate(torch.tensor(SCORES), torch.tensor(LABELS), k=[1, 2])
+    assert result.equals(avgk.evaluate(SCORES, LABELS, k=[1, 2]))
     with pytest.raises(avgk.ScoresError, match=r"Pass scores\.detach\(\)\.$"):
         avgk.evaluate(torch.tensor(SCORES, requires_grad=True), k=1)
     with pytest.raises(avgk.ScoresError, match=r"Pass scores\.float\(\)\.$"):

@@ -1,4 +1,4 @@
-"""ingest: files and stores of all kinds become one good store; nothing is lost, overwritten or left behind."""
+"""ingest: files and stores of all kinds are copied to one store; failed runs lose, overwrite and leave nothing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_ingest__reads_a_stream(tmp_path):
         assert np.array_equal(avgk.open_scores(tmp_path / name).scores.values, SCORES)
 
 
-def test_ingest__refuses_to_overwrite_unless_told_and_never_its_source(tmp_path):
+def test_ingest__overwrites_only_on_request_and_never_its_source(tmp_path):
     given = make(tmp_path, "npy")
     avgk.ingest(*given, out=tmp_path / "a.zarr")
     with pytest.raises(avgk.StoreError, match="must be new"):
@@ -217,8 +217,8 @@ def test_ingest__stores_missing_labels_as_unlabelled(tmp_path, name):
     else:
         pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / name)
     avgk.ingest(tmp_path / name, out=tmp_path / "a.zarr")
-    found = avgk.open_scores(tmp_path / "a.zarr").labels.values
-    assert found.tolist() == np.where(LABELS == 2, -1, LABELS).tolist()
+    dataset = avgk.open_scores(tmp_path / "a.zarr").labels.values
+    assert dataset.tolist() == np.where(LABELS == 2, -1, LABELS).tolist()
 
 
 def test_ingest__refuses_labels_that_are_no_column(tmp_path):
@@ -291,10 +291,10 @@ def test_ingest__of_no_rows_blames_the_file(tmp_path, name, labels):
         ({"anything": SCORES, "else": LABELS}, False, ("else",)),
     ],
 )
-def test_ingest__takes_usual_names_of_an_npz_and_tells_what_is_left(tmp_path, members, has_labels, ignored):
+def test_ingest__recognises_usual_names_in_an_npz_and_lists_the_others(tmp_path, members, has_labels, ignored):
     np.savez(tmp_path / "s.npz", **members)
-    found = avgk.ingest(tmp_path / "s.npz", out=tmp_path / "o.zarr")
-    assert (found.has_labels, found.ignored, found.n_classes) == (has_labels, ignored, 7)
+    ingestion = avgk.ingest(tmp_path / "s.npz", out=tmp_path / "o.zarr")
+    assert (ingestion.has_labels, ingestion.ignored, ingestion.n_classes) == (has_labels, ignored, 7)
     opened = avgk.open_scores(tmp_path / "o.zarr")
     assert np.array_equal(opened.scores, SCORES)
     assert not has_labels or np.array_equal(opened.labels, LABELS)
@@ -317,7 +317,7 @@ TABLES = [
 
 @pytest.mark.parametrize("columns, label, ignored", TABLES)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_ingest__takes_usual_names_of_a_table_and_tells_what_is_left(tmp_path, suffix, columns, label, ignored):
+def test_ingest__recognises_usual_names_in_a_table_and_lists_the_others(tmp_path, suffix, columns, label, ignored):
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     import pyarrow.csv
     import pyarrow.parquet
@@ -327,20 +327,20 @@ def test_ingest__takes_usual_names_of_a_table_and_tells_what_is_left(tmp_path, s
     table = arrow.table(columns)
     write = pyarrow.csv.write_csv if suffix == "csv" else pyarrow.parquet.write_table
     write(table, tmp_path / f"s.{suffix}")
-    found = avgk.ingest(tmp_path / f"s.{suffix}", out=tmp_path / "o.zarr")
-    assert (found.has_labels, found.ignored) == (label is not None, ignored)
+    ingestion = avgk.ingest(tmp_path / f"s.{suffix}", out=tmp_path / "o.zarr")
+    assert (ingestion.has_labels, ingestion.ignored) == (label is not None, ignored)
     if label:
         assert np.array_equal(avgk.open_scores(tmp_path / "o.zarr").labels, columns[label])
-        assert label not in (found.class_names or [])
+        assert label not in (ingestion.class_names or [])
 
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_ingest__appends_to_a_finished_store(tmp_path, apart):
     scores, labels = np.random.default_rng(1).random((40, 3)), np.arange(40) % 3
-    for name, mine in (("all", slice(0, 40)), ("one", slice(0, 17)), ("two", slice(17, 40))):
-        np.save(tmp_path / f"{name}.npy", scores[mine])
-        np.save(tmp_path / f"{name}-labels.npy", labels[mine])
-        np.savez(tmp_path / f"{name}.npz", scores=scores[mine], labels=labels[mine])
+    for name, part in (("all", slice(0, 40)), ("one", slice(0, 17)), ("two", slice(17, 40))):
+        np.save(tmp_path / f"{name}.npy", scores[part])
+        np.save(tmp_path / f"{name}-labels.npy", labels[part])
+        np.savez(tmp_path / f"{name}.npz", scores=scores[part], labels=labels[part])
     given = {
         name: (tmp_path / f"{name}.npy", tmp_path / f"{name}-labels.npy") if apart else (tmp_path / f"{name}.npz",)
         for name in ("all", "one", "two")

@@ -88,7 +88,7 @@ CLASS_KINDS = {**SCORE_KINDS, "polars": as_polars, "arrow": as_arrow}
 
 
 def varied(values, names, how, axis=0):
-    """Return values and their names: as they are, in another order, with another name, one fewer, or with one twice."""
+    """Return values with names: unchanged, in another order, with another name, one fewer, or a duplicate."""
     order = np.arange(len(names))
     names = list(names)
     if how == "permuted":
@@ -343,8 +343,8 @@ def test_names_of_groups__given_by_number_must_be_in_their_order():
     places = pd.Series(["Rome", "Paris", "Oslo"], [2, 0, 1])
     with pytest.raises(avgk.OptionError, match="names must have the group names of the groups, in the same order"):
         avgk.breakdown(SCORES, LABELS, 1, GROUPS, names=places)
-    found = avgk.breakdown(SCORES, LABELS, 1, GROUPS, names=places.sort_index())
-    assert found["name"].values.tolist() == ["Paris", "Oslo", "Rome"]
+    result = avgk.breakdown(SCORES, LABELS, 1, GROUPS, names=places.sort_index())
+    assert result["name"].values.tolist() == ["Paris", "Oslo", "Rome"]
 
 
 def test_shuffled_labels__are_refused_and_the_line_in_the_error_aligns_them():
@@ -496,7 +496,7 @@ def test_labels_that_are_texts__without_such_a_class_are_refused(tmp_path):
         avgk.LabelsError, match=r"must be class names of the scores; got 'cta' at sample 1. Did you mean 'cat'\?"
     ):
         avgk.evaluate(frame, ["cat", "cta", *["dog"] * (N - 2)], 1)
-    with pytest.raises(avgk.LabelsError, match="'cat' is that of several classes"):
+    with pytest.raises(avgk.LabelsError, match="several classes are called 'cat'"):
         avgk.evaluate(frame.set_axis(["cat", "cat", "dog", "cow"], axis=1), ["cat"] * N, 1)
     xr.Dataset({"scores": (("sample", "class"), SCORES), "labels": ("sample", np.array(["cat"] * N, object))}).to_zarr(
         tmp_path / "s.zarr", consolidated=False

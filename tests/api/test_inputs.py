@@ -81,7 +81,7 @@ def test_evaluate__reads_zip_files_and_fsspec_urls(expected, tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["blosc", "zstd", "none", "gzip"])
-def test_evaluate__reads_every_codec_and_fills_missing_chunks_when_told(tmp_path, codec):
+def test_evaluate__reads_every_codec_and_fills_missing_chunks_on_request(tmp_path, codec):
     from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
     compressors = {"blosc": BloscCodec(), "zstd": ZstdCodec(), "none": None, "gzip": GzipCodec()}[codec]
@@ -102,12 +102,12 @@ def zeros(path, n=50, dtype=int):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("how", [pathlib.Path, zarr.open_array])
-def test_columns__of_zeros_that_are_not_stored_are_filled_when_told(tmp_path, how):
+def test_columns__of_zeros_that_are_not_stored_are_filled_on_request(tmp_path, how):
     plain = zeros(tmp_path / "c.zarr")[:]
     column = how(tmp_path / "c.zarr")
     options = {"k": [1, 2.5], "missing": "fill"}
-    told = avgk.evaluate(SCORES, column, clusters=column, **options)
-    assert told.drop_attrs().identical(avgk.evaluate(SCORES, plain, clusters=plain, k=[1, 2.5]).drop_attrs())
+    result = avgk.evaluate(SCORES, column, clusters=column, **options)
+    assert result.drop_attrs().identical(avgk.evaluate(SCORES, plain, clusters=plain, k=[1, 2.5]).drop_attrs())
     groups = avgk.breakdown(SCORES, LABELS, 2, by=column, missing="fill")
     assert groups.drop_attrs().identical(avgk.breakdown(SCORES, LABELS, 2, by=plain).drop_attrs())
     models = {"a": SCORES, "b": SCORES[:, ::-1]}
@@ -187,7 +187,7 @@ def test_foreign_byte_order__is_read_right_from_memory_and_stores(tmp_path, dtyp
 
 @pytest.mark.parametrize("order", ["little", "big"])
 @pytest.mark.parametrize("codec", [None, "auto"])
-def test_byte_order_of_the_codec__is_heeded_whatever_the_dtype(expected, tmp_path, order, codec):
+def test_byte_order_of_the_codec__is_used_for_any_dtype(expected, tmp_path, order, codec):
     from zarr.codecs import BytesCodec
 
     serializer = BytesCodec(endian=order)
@@ -321,7 +321,7 @@ def test_evaluate__refuses_bad_input(scores, labels, error, match):
         avgk.evaluate(scores, labels, 1)
 
 
-def test_evaluate__names_the_first_nan_whatever_the_chunks():
+def test_evaluate__names_the_first_nan_for_any_chunks():
     scores = SCORES.copy()
     scores[[31, 31, 44], [6, 2, 0]] = np.nan
     for chunks in [(50, 8), (7, 3), (1, 1), (32, 5)]:

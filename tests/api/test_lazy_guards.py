@@ -33,7 +33,7 @@ def store(tmp_path):
         lambda p: avgk.open_scores(p).scores,
     ],
 )
-def test_sets__are_never_written_over_what_they_are_made_of(store, made):
+def test_sets__are_never_written_over_their_scores(store, made):
     with pytest.raises(avgk.OptionError, match="must not be where the scores"):
         write_sets(made(store), store, SetChoice(k=1), overwrite=True)
     np.testing.assert_array_equal(zarr.open_group(store, mode="r")["scores"][:], SCORES)
@@ -87,8 +87,8 @@ def test_ensembles__align_masks_and_labels_with_any_member():
     cube = xr.DataArray(RNG.random((3, 3, 5)), dims=("y", "x", "class"))
     mask = xr.DataArray(RNG.random((3, 3)) < 0.5, dims=("x", "y"))
     for members in ([cube, cube.values], [cube.values, cube]):
-        found = avgk.threshold(avgk.ensemble(members), 1, where=mask)
-        assert found == avgk.threshold(cube, 1, where=mask)
+        threshold = avgk.threshold(avgk.ensemble(members), 1, where=mask)
+        assert threshold == avgk.threshold(cube, 1, where=mask)
 
 
 def test_ensembles__of_softmaxes_do_not_look_at_samples_that_do_not_exist():
@@ -120,9 +120,9 @@ def test_soft_labels__may_be_lazy():
     xr.testing.assert_equal(avgk.evaluate(lazy, lazy, k=2), avgk.evaluate(eager, eager, k=2))
 
 
-def test_lazy_scores__are_shown_whatever_they_are_made_of():
-    assert "cannot be made" in repr(avgk.softmax("/nowhere.zarr"))
-    assert "cannot be made" in repr(avgk.softmax(np.ones(3)))
+def test_lazy_scores__have_a_description_for_any_input():
+    assert "cannot be computed" in repr(avgk.softmax("/nowhere.zarr"))
+    assert "cannot be computed" in repr(avgk.softmax(np.ones(3)))
     assert repr(avgk.softmax(avgk.softmax(SCORES))).startswith("softmax of (softmax of scores, temperature 1)")
     assert len({avgk.softmax(SCORES), avgk.softmax(SCORES)}) == 2
 

@@ -48,8 +48,8 @@ def test_lazy_scores__of_padded_samples_in_more_dimensions(name, chunks):
         lazy = made(scores)
         assert lazy.shape == LOGITS.shape
         for options in ({"where": KEPT}, {"ignore_index": -100}):
-            found = avgk.evaluate(lazy, LABELS, [1, 2.5, 5], **options)
-            xr.testing.assert_equal(found, expected)
+            result = avgk.evaluate(lazy, LABELS, [1, 2.5, 5], **options)
+            xr.testing.assert_equal(result, expected)
         sets = avgk.average_k_sets(lazy, 2, where=KEPT)
         assert sets.shape == LOGITS.shape
         np.testing.assert_array_equal(sets.compute()[KEPT], avgk.average_k_sets(eager, 2).compute())

@@ -85,30 +85,30 @@ def test_losses__of_a_softmax_are_those_of_its_probabilities(dtype, temperature)
     for name in NAMES:
         for given_labels, weights in ((labels, np.eye(9)[labels]), (p[::-1], p[::-1])):
             expected = by_definition(name, p, weights, q).mean()
-            found = mean_loss(name, avgk.softmax(logits, temperature=temperature), given_labels)
-            assert math.isclose(found, expected, rel_tol=1e-9), name
+            result = mean_loss(name, avgk.softmax(logits, temperature=temperature), given_labels)
+            assert math.isclose(result, expected, rel_tol=1e-9), name
 
 
 def test_one_versus_all__of_sigmoids_are_losses_of_margins():
     logits, labels = np.array([[800.0, -900.0, 2.0], [-30.0, 40.0, 0.5]]), np.array([1, 0])
     margins = np.where(np.eye(3)[labels] == 1, logits, -logits)
-    found = losses.one_versus_all(avgk.sigmoid(logits), labels)
-    assert math.isclose(found, np.logaddexp(0, -margins).sum(1).mean(), rel_tol=1e-14)
+    result = losses.one_versus_all(avgk.sigmoid(logits), labels)
+    assert math.isclose(result, np.logaddexp(0, -margins).sum(1).mean(), rel_tol=1e-14)
     small = logits / 100
-    found = losses.one_versus_all(avgk.sigmoid(small), labels, "exponential")
-    assert math.isclose(found, np.exp(-margins / 200).sum(1).mean(), rel_tol=1e-13)
+    result = losses.one_versus_all(avgk.sigmoid(small), labels, "exponential")
+    assert math.isclose(result, np.exp(-margins / 200).sum(1).mean(), rel_tol=1e-13)
 
 
 def test_one_versus_all__of_a_sure_softmax_is_finite():
-    found = losses.one_versus_all(avgk.softmax(np.array([[60.0, 0.0]])), np.array([1]))
-    assert math.isclose(found, 120, rel_tol=1e-12)
+    result = losses.one_versus_all(avgk.softmax(np.array([[60.0, 0.0]])), np.array([1]))
+    assert math.isclose(result, 120, rel_tol=1e-12)
     assert losses.one_versus_all(avgk.softmax(np.array([[2000.0, 0.0, 0.0]])), np.array([1])) == 4000 - math.log(2)
     assert losses.one_versus_all(avgk.softmax(np.array([[2000.0, 0.0]])), np.array([0])) == 0
     assert losses.one_versus_all(avgk.softmax(np.array([[5.0, -np.inf], [0.0, 0.0]])), np.array([1, 0])) == math.inf
     assert losses.one_versus_all(np.array([[1.0, 0.0]]), np.array([1])) == math.inf
 
 
-def test_losses__are_infinite_where_a_label_has_no_chance():
+def test_losses__are_infinite_if_a_label_has_probability_zero():
     p = np.array([[1.0, 0.0], [0.5, 0.5]])
     assert losses.nll(p, [1, 0]) == losses.one_versus_all(p, [1, 0], "exponential") == math.inf
     assert losses.nll(p, [0, 0]) == math.log(2) / 2
@@ -143,12 +143,12 @@ def test_losses__of_a_store_are_those_of_the_array_in_one_read(tmp_path):
     p, labels = chances(dtype="f4")
     with avgk.ScoreWriter(tmp_path / "a.zarr", n_classes=7, chunk_rows=30) as writer:
         writer.append(p, labels)
-    found = losses.evaluate_losses(tmp_path / "a.zarr", losses=NAMES, checkpoint=tmp_path / "kept")
-    assert found.mean_loss.values.tolist() == [mean_loss(name, p, labels) for name in NAMES]
-    assert found.attrs["reads"] == 1
-    assert found.attrs["n_labelled"] == (labels >= 0).sum()
+    result = losses.evaluate_losses(tmp_path / "a.zarr", losses=NAMES, checkpoint=tmp_path / "kept")
+    assert result.mean_loss.values.tolist() == [mean_loss(name, p, labels) for name in NAMES]
+    assert result.attrs["reads"] == 1
+    assert result.attrs["n_labelled"] == (labels >= 0).sum()
     again = losses.evaluate_losses(tmp_path / "a.zarr", losses=NAMES, checkpoint=tmp_path / "kept")
-    assert again.identical(found.assign_attrs(reads=0))
+    assert again.identical(result.assign_attrs(reads=0))
 
 
 def simplex(n):
@@ -194,7 +194,7 @@ def test_mu__is_tight_for_binary_losses():
         (lambda p, y: losses.nll(avgk.softmax(np.where(p == p[3, 0], np.inf, p)), y), avgk.ScoresError, "sample 3 "),
     ],
 )
-def test_losses__refuse_what_is_wrong(call, error, text):
+def test_losses__refuse_invalid_arguments(call, error, text):
     p, _ = chances()
     with pytest.raises(error, match=text):
         call(p, np.arange(len(p)) % 7)
@@ -216,14 +216,14 @@ def bins_by_definition(conf, hits, n_bins):
 def test_expected_calibration_error__is_the_definition_also_at_edges(rows, n_bins, data):
     p = np.array(rows) / 60
     labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(p), max_size=len(p))))
-    found = losses.expected_calibration_error(p, labels, n_bins)
+    result = losses.expected_calibration_error(p, labels, n_bins)
     counts, error = bins_by_definition(p.max(1), p.argmax(1) == labels, n_bins)
-    assert found["count"].values.tolist() == counts
-    assert float(found.expected_calibration_error) == error
-    assert found.bin_low.values.tolist() == [i / n_bins for i in range(n_bins)]
+    assert result["count"].values.tolist() == counts
+    assert float(result.expected_calibration_error) == error
+    assert result.bin_low.values.tolist() == [i / n_bins for i in range(n_bins)]
 
 
-def test_expected_calibration_error__of_soft_labels_is_none_where_they_are_the_scores():
+def test_expected_calibration_error__of_soft_labels_equal_to_the_scores_is_zero():
     eta = chances()[0]
     assert float(losses.expected_calibration_error(eta, eta).expected_calibration_error) == 0
     assert float(losses.expected_calibration_error(eta, eta[::-1]).expected_calibration_error) > 0
@@ -246,59 +246,59 @@ def test_expected_calibration_error__is_that_of_torchmetrics():
 def test_calibration_at_threshold__counts_the_scores_of_these_ranks(k, window, n_bins, soft):
     p, labels = chances(n=150)
     weights = chances(n=150, seed=9)[0] if soft else np.where(labels[:, None] >= 0, np.eye(7)[labels], 0)
-    found = losses.calibration_at_threshold(p, weights if soft else labels, k, window=window, n_bins=n_bins)
+    result = losses.calibration_at_threshold(p, weights if soft else labels, k, window=window, n_bins=n_bins)
     used = np.ones(150, bool) if soft else labels >= 0
     ranked = np.sort(p.reshape(-1))[::-1]
     exact, part = Fraction(str(k)), Fraction(str(window))
     shares = [1 + part - 2 * part * i / n_bins for i in range(n_bins + 1)]
     lasts = [math.floor(150 * min(exact * share, 7)) for share in shares]
-    assert found.threshold == avgk.threshold(p, k).value
+    assert result.threshold == avgk.threshold(p, k).value
     for b in range(n_bins):
         values = ranked[lasts[b + 1] : lasts[b]]
-        mine = np.isin(p, values) & used[:, None]
-        assert found["count"][b] == mine.sum()
-        assert found.confidence[b] == pytest.approx(p[mine].mean(), rel=1e-14)
-        assert found.accuracy[b] == pytest.approx(weights[mine].mean(), rel=1e-14)
-    assert found.total_count == found["count"].sum()
-    assert found.attrs["reads"] == 2
+        own = np.isin(p, values) & used[:, None]
+        assert result["count"][b] == own.sum()
+        assert result.confidence[b] == pytest.approx(p[own].mean(), rel=1e-14)
+        assert result.accuracy[b] == pytest.approx(weights[own].mean(), rel=1e-14)
+    assert result.total_count == result["count"].sum()
+    assert result.attrs["reads"] == 2
 
 
 def test_calibration_at_threshold__keeps_ties_together():
     p = np.full((10, 4), 0.25)
-    found = losses.calibration_at_threshold(p, np.zeros(10, int), 2, window=0.5, n_bins=2)
-    assert found["count"].values.tolist() == [0, 40]
-    assert (found.total_confidence, found.total_accuracy, found.threshold) == (0.25, 0.25, 0.25)
+    result = losses.calibration_at_threshold(p, np.zeros(10, int), 2, window=0.5, n_bins=2)
+    assert result["count"].values.tolist() == [0, 40]
+    assert (result.total_confidence, result.total_accuracy, result.threshold) == (0.25, 0.25, 0.25)
 
 
 def test_calibration_at_threshold__has_all_ties_with_the_threshold():
     rng = np.random.default_rng(0)
     p, labels = rng.integers(0, 4, (200, 6)) / 4, rng.integers(0, 6, 200)
     for k in (0.001, 0.5, 1, 2, 3, 5.9, 6):
-        found = losses.calibration_at_threshold(p, labels, k)
-        at = p == float(found.threshold)
-        low, high = float(found.bin_low[0]), float(found.bin_high[-1])
-        assert low <= float(found.threshold) <= high
+        result = losses.calibration_at_threshold(p, labels, k)
+        at = p == float(result.threshold)
+        low, high = float(result.bin_low[0]), float(result.bin_high[-1])
+        assert low <= float(result.threshold) <= high
         inside = (p >= low) & (p <= high)
-        assert int(found.total_count) == inside.sum() >= at.sum() > 0
-        assert float(found.total_accuracy) == (inside & (np.arange(6) == labels[:, None])).sum() / inside.sum()
+        assert int(result.total_count) == inside.sum() >= at.sum() > 0
+        assert float(result.total_accuracy) == (inside & (np.arange(6) == labels[:, None])).sum() / inside.sum()
 
 
 @pytest.mark.parametrize("window", [1e-9, 0.01, 0.05, 0.1, 0.2])
 @pytest.mark.parametrize("k", [0.01, 1, 1.07, 3.05])
 def test_calibration_at_threshold__bins_ascend_in_windows_of_few_ranks(k, window):
     p, labels = chances(n=10)
-    found = losses.calibration_at_threshold(p, labels, k, window=window, n_bins=4)
-    edges = [*found.bin_low.values, found.bin_high.values[-1]]
+    result = losses.calibration_at_threshold(p, labels, k, window=window, n_bins=4)
+    edges = [*result.bin_low.values, result.bin_high.values[-1]]
     assert edges == sorted(edges)
-    assert edges[1:] == found.bin_high.values.tolist()
+    assert edges[1:] == result.bin_high.values.tolist()
     exact, part = Fraction(str(k)), Fraction(str(window))
     last, first = (math.floor(10 * exact * share) for share in (1 + part, 1 - part))
     values = np.sort(p.reshape(-1))[::-1][first : max(last, first + 1)]
     assert (edges[0], edges[-1]) == (values[-1], values[0])
-    assert int(found.total_count) == (np.isin(p, values) & (labels >= 0)[:, None]).sum()
+    assert int(result.total_count) == (np.isin(p, values) & (labels >= 0)[:, None]).sum()
 
 
-def test_exponential_loss__of_logits_is_finite_where_probabilities_are_no_floats():
+def test_exponential_loss__of_logits_is_finite_if_probabilities_underflow():
     far = losses.one_versus_all(avgk.sigmoid(np.array([[-1000.0]])), np.array([0]), loss="exponential")
     assert far == pytest.approx(math.exp(500), rel=1e-12)
     near = losses.one_versus_all(avgk.sigmoid(np.array([[1000.0]])), np.array([0]), loss="exponential")

@@ -54,8 +54,8 @@ def test_softmax__gives_the_same_bytes_for_any_chunking_and_number_of_threads():
         assert result.attrs["reads"] == 1
         assert max(store.chunk_reads().values()) <= 2
         assert as_text(result) == expected
-        found = avgk.average_k_sets(avgk.softmax(stored, temperature=1.7), 2.5)
-        np.testing.assert_array_equal(found.compute(), sets)
+        actual = avgk.average_k_sets(avgk.softmax(stored, temperature=1.7), 2.5)
+        np.testing.assert_array_equal(actual.compute(), sets)
 
 
 @pytest.mark.sample(1)
@@ -95,11 +95,11 @@ def test_softmax__takes_every_dtype(name, data):
     )
     scores = scores.reshape(shape).astype(dtype)
     lazy = da.from_array(scores, chunks=data.draw(strategies.chunkings(shape)))
-    found = avgk.softmax(lazy, temperature=2)
-    assert found.dtype == ("f8" if dtype.itemsize == 8 else "f4")
+    actual = avgk.softmax(lazy, temperature=2)
+    assert actual.dtype == ("f8" if dtype.itemsize == 8 else "f4")
     expected = probabilities(scores, 2)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=3e-7 if found.dtype == "f4" else 1e-14)
-    result, other = (avgk.evaluate(s, k=1, straddle=False) for s in (found, np.asarray(found)))
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=3e-7 if actual.dtype == "f4" else 1e-14)
+    result, other = (avgk.evaluate(s, k=1, straddle=False) for s in (actual, np.asarray(actual)))
     assert as_text(result) == as_text(other)
 
 
@@ -198,7 +198,7 @@ def test_softmax__refuses_truncated_rows(tmp_path):
         avgk.evaluate(avgk.softmax(path), k=1)
 
 
-def test_lazy_scores__tell_what_they_are(tmp_path):
+def test_lazy_scores__describe_themselves(tmp_path):
     lazy = avgk.softmax(LOGITS, temperature=2)
     assert isinstance(lazy, avgk.LazyScores)
     assert (lazy.shape, lazy.ndim, lazy.dtype) == ((2_000, 60), 2, np.float32)

@@ -101,7 +101,7 @@ def test_sums__need_not_be_1_beyond_rounding(rounded):
     "total, todo",
     [(0.98, "Divide each row by its sum"), (1.25, "Divide each row"), (0, "Leave samples without a label out")],
 )
-def test_sums__other_than_1_are_refused_with_the_sample_and_what_to_do(total, todo):
+def test_sums__other_than_1_are_refused_with_the_sample_and_the_cure(total, todo):
     eta = ETA.copy()
     eta[[17, 40]] = total / C
     with pytest.raises(avgk.LabelsError) as error:

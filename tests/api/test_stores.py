@@ -101,7 +101,7 @@ def test_open_scores__refuses_bad_options(path, options, error, match):
         avgk.open_scores(path, **options)
 
 
-def test_open_scores__refuses_what_is_no_score_store(tmp_path):
+def test_open_scores__refuses_stores_without_scores(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file.txt").write_text("hello")
     zarr.open_group(tmp_path / "vector.zarr", mode="w").create_array("scores", data=SCORES[0])
@@ -127,27 +127,27 @@ def test_open_scores__refuses_a_matrix_that_looks_transposed(tmp_path):
             use(tmp_path / "t.zarr")
 
 
-def test_info__tells_what_a_store_holds(path):
-    found = avgk.info(path)
-    assert json.loads(json.dumps(found)) == found
-    assert (found["n_samples"], found["n_classes"], found["dtype"]) == (120, 8, "float32")
-    assert (found["n_chunks"], found["chunks"], found["shards"]) == (5, [25, 8], None)
-    assert (found["n_bytes"], found["n_missing_chunks"], found["has_manifest"]) == (3840, 0, True)
-    assert found["n_stored_bytes"] == sum(p.stat().st_size for p in (path / "scores" / "c").rglob("0") if p.is_file())
-    assert found["values"]["kind"] == "probabilities: rows sum to 1"
-    assert found["labels"] == "class numbers, int64, shape (120,)"
-    assert found["task_memory"] > 0
+def test_info__describes_a_store(path):
+    info = avgk.info(path)
+    assert json.loads(json.dumps(info)) == info
+    assert (info["n_samples"], info["n_classes"], info["dtype"]) == (120, 8, "float32")
+    assert (info["n_chunks"], info["chunks"], info["shards"]) == (5, [25, 8], None)
+    assert (info["n_bytes"], info["n_missing_chunks"], info["has_manifest"]) == (3840, 0, True)
+    assert info["n_stored_bytes"] == sum(p.stat().st_size for p in (path / "scores" / "c").rglob("0") if p.is_file())
+    assert info["values"]["kind"] == "probabilities: rows sum to 1"
+    assert info["labels"] == "class numbers, int64, shape (120,)"
+    assert info["task_memory"] > 0
 
 
 def test_info__gives_advice(tmp_path):
     group = zarr.open_group(tmp_path / "b.zarr", mode="w")
     array = group.create_array("scores", shape=(120, 8), chunks=(30, 2), dtype="f4")
     array[:60] = np.log(SCORES[:60])
-    found = avgk.info(tmp_path / "b.zarr")
-    assert found["n_missing_chunks"] == 8
-    assert found["values"]["kind"].startswith("logits")
-    advice = " ".join(found["advice"])
-    for word in ("missing", "cut the classes into 4", "small", "manifest", "no labels", "lz4"):
+    info = avgk.info(tmp_path / "b.zarr")
+    assert info["n_missing_chunks"] == 8
+    assert info["values"]["kind"].startswith("logits")
+    advice = " ".join(info["advice"])
+    for word in ("missing", "split the classes into 4", "small", "manifest", "no labels", "lz4"):
         assert word in advice
 
 
@@ -164,9 +164,9 @@ def test_info__looks_at_the_values(tmp_path, values, kind):
     assert avgk.info(tmp_path / "v.zarr")["values"]["kind"].startswith(kind)
 
 
-def test_verify__says_what_it_could_check(path, tmp_path):
-    found = avgk.verify(path)
-    assert (found.ok, found.n_chunks, found.has_manifest) == (True, 6, True)
+def test_verify__reports_whether_there_is_a_manifest(path, tmp_path):
+    verification = avgk.verify(path)
+    assert (verification.ok, verification.n_chunks, verification.has_manifest) == (True, 6, True)
     xr.Dataset({"scores": (("sample", "class"), SCORES)}).to_zarr(tmp_path / "x.zarr", consolidated=False)
     other = avgk.verify(tmp_path / "x.zarr")
     assert (other.ok, other.has_manifest) == (True, False)

@@ -26,13 +26,13 @@ def write(path, scores, labels, top_m, **options):
 
 def check_advice(refusal, path, scores, labels, k, **options):
     """A refusal names budgets that are certain, if there are any."""
-    found = re.search(r"k must be (at most|below) (\S+) to be certain", refusal)
-    if found is None:
+    advice = re.search(r"k must be (at most|below) (\S+) to be certain", refusal)
+    if advice is None:
         assert "no k is certain from" in refusal
         with pytest.raises(avgk.BudgetError):
             avgk.evaluate(path, k=Fraction(1, 2 * len(scores)), **options)
         return
-    most = int(found[2]) if found[1] == "at most" else Fraction(found[2]) * Fraction(999, 1000)
+    most = int(advice[2]) if advice[1] == "at most" else Fraction(advice[2]) * Fraction(999, 1000)
     assert 0 < most < k
     again = avgk.evaluate(path, k=most, **options)
     assert again.equals(avgk.evaluate(scores, labels, most, **options))
@@ -62,8 +62,8 @@ def test_evaluate__is_that_of_the_whole_matrix_or_refused(tmp_path_factory, data
             continue
         assert result.equals(expected)
         assert result.attrs["n_classes"] == c
-        found = avgk.threshold(path, k)
-        assert found == avgk.threshold(scores, k)
+        threshold = avgk.threshold(path, k)
+        assert threshold == avgk.threshold(scores, k)
 
 
 def test_evaluate__of_realistic_scores_needs_few_of_them(tmp_path):
@@ -109,7 +109,7 @@ def same(a, b):
 @pytest.mark.parametrize("name", FUNCTIONS)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
-def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory, name, data):
+def test_functions__equal_those_of_the_whole_matrix_or_refuse(tmp_path_factory, name, data):
     n, c = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 8))
     m, k = data.draw(st.integers(1, c)), data.draw(st.integers(1, c))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -117,13 +117,13 @@ def test_functions__give_what_the_whole_matrix_gives_or_refuse(tmp_path_factory,
     labels, t = rng.integers(0, c, n), float(data.draw(st.sampled_from(scores.reshape(-1).tolist())))
     path = write(tmp_path_factory.mktemp("t") / "a.zarr", scores, labels, m, chunk_rows=7)
     with contextlib.suppress(() if m == c else avgk.AvgkError):  # where nothing was discarded all is certain
-        found = FUNCTIONS[name](path, None, k, t)
-        assert same(found, FUNCTIONS[name](scores, labels, k, t))
+        result = FUNCTIONS[name](path, None, k, t)
+        assert same(result, FUNCTIONS[name](scores, labels, k, t))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions__are_certain_of_what_is_far_from_the_discarded(tmp_path, name):
+def test_functions__are_certain_far_from_the_discarded_scores(tmp_path, name):
     scores, labels, _ = Simulation(600, 50).rows(0, 600)
     path = write(tmp_path / "a.zarr", scores, labels, 40, chunk_rows=100)
     t = float(np.sort(scores.reshape(-1))[-1200])
@@ -144,7 +144,7 @@ def test_written_sets__of_a_truncated_store_are_those_of_the_whole(tmp_path):
         assert np.array_equal(zarr.open_group(out, mode="r")["sets"][:], expected)
 
 
-def test_truncated__is_refused_where_whole_rows_are_needed(tmp_path):
+def test_truncated_stores__are_refused_if_whole_rows_are_needed(tmp_path):
     path = write(tmp_path / "a.zarr", np.random.default_rng(0).random((20, 6)), np.zeros(20, int), 3)
     for use in (avgk.error_curve, lambda p: avgk.adaptive_gain(p, 1), lambda p: avgk.regret(np.ones((20, 6), bool), p)):
         with pytest.raises(avgk.ScoresError, match=r"scores must be whole rows .* keeps 3 of 6 scores"):

@@ -59,10 +59,10 @@ def test_verify__lists_every_chunk_that_cannot_be_decoded(tmp_path, layout):
     keys = [f"scores/{array.metadata.encode_chunk_key(index)}" for index in bad]
     for key in keys:
         spoil(tmp_path / "a.zarr" / key, *([] if "raw" in layout else [2]))
-    found = avgk.verify(tmp_path / "a.zarr")
-    assert [key for key, _ in found.damaged] == keys
-    assert (found.n_chunks, found.ok, found.has_manifest) == (24, False, False)
-    assert all(text for _, text in found.damaged)
+    verification = avgk.verify(tmp_path / "a.zarr")
+    assert [key for key, _ in verification.damaged] == keys
+    assert (verification.n_chunks, verification.ok, verification.has_manifest) == (24, False, False)
+    assert all(text for _, text in verification.damaged)
 
 
 @pytest.mark.parametrize("codec", CHECKED)
@@ -74,23 +74,23 @@ def test_verify__names_the_inner_chunks_of_foreign_shards_that_cannot_be_decoded
         # The index is at the end of a shard: where each of its 5 x 2 inner chunks begins, and its length; then a checksum.
         entries = np.frombuffer((folder / key).read_bytes()[-164:-4], "<u8").reshape(5, 2, 2)
         spoil(folder / key, *(int(entries[row % 5, column, 0]) + 12 for row, column in indices))
-    found = avgk.verify(tmp_path / "a.zarr")
-    assert [key for key, _ in found.damaged] == [f"scores/c/{key}" for key in bad]
-    for (_, text), indices in zip(found.damaged, bad.values(), strict=True):
+    verification = avgk.verify(tmp_path / "a.zarr")
+    assert [key for key, _ in verification.damaged] == [f"scores/c/{key}" for key in bad]
+    for (_, text), indices in zip(verification.damaged, bad.values(), strict=True):
         assert "cannot be decoded" in text
         assert text.endswith(f"Bad inner chunks: {', '.join(map(str, indices))}.")
-    assert (found.n_chunks, found.has_manifest) == (3, False)
+    assert (verification.n_chunks, verification.has_manifest) == (3, False)
 
 
 def test_verify__lists_shards_whose_index_or_inner_chunks_are_lost_once_each(tmp_path):
     array = write(tmp_path / "a.zarr", shards=(25, 24), compressors=None)
     spoil(tmp_path / "a.zarr/scores/c/0/0")
     array[30:35, :12] = 0  # the fill value: zarr leaves that inner chunk out
-    found = avgk.verify(tmp_path / "a.zarr")
-    assert [key for key, _ in found.damaged] == ["scores/c/0/0", "scores/c/1/0"]
-    assert "its index does not fit" in found.damaged[0][1]
-    assert "1 of its inner chunks is missing" in found.damaged[1][1]
-    assert not any("Bad inner chunks" in text for _, text in found.damaged)
+    verification = avgk.verify(tmp_path / "a.zarr")
+    assert [key for key, _ in verification.damaged] == ["scores/c/0/0", "scores/c/1/0"]
+    assert "its index does not fit" in verification.damaged[0][1]
+    assert "1 of its inner chunks is missing" in verification.damaged[1][1]
+    assert not any("Bad inner chunks" in text for _, text in verification.damaged)
 
 
 def test_verify__lists_missing_empty_and_undecodable_chunks_of_all_arrays_together(tmp_path):
@@ -103,11 +103,11 @@ def test_verify__lists_missing_empty_and_undecodable_chunks_of_all_arrays_togeth
     (path / "scores/c/3/0").write_bytes(b"")
     for key in ("scores/c/7/0", "labels/c/1", "labels/c/4"):
         (path / key).write_bytes(b"nothing that zstd wrote")
-    found = avgk.verify(path)
+    verification = avgk.verify(path)
     expected = {"scores/c/2/0", "scores/c/3/0", "scores/c/7/0", "labels/c/1", "labels/c/4"}
-    assert {key for key, _ in found.damaged} == expected
-    assert len(found.damaged) == 5
-    assert found.n_chunks == 12 + 6
+    assert {key for key, _ in verification.damaged} == expected
+    assert len(verification.damaged) == 5
+    assert verification.n_chunks == 12 + 6
 
 
 def test_verify__lists_every_chunk_that_is_not_as_the_manifest_says(tmp_path):
@@ -117,9 +117,9 @@ def test_verify__lists_every_chunk_that_is_not_as_the_manifest_says(tmp_path):
     spoil(path / "scores/c/4/0")
     spoil(path / "scores/c/10/0", 7)
     (path / "scores/c/7/0").unlink()
-    found = avgk.verify(path)
-    assert sorted(key for key, _ in found.damaged) == [f"scores/c/{i}/0" for i in (10, 2, 4, 7)]
-    assert (found.ok, found.has_manifest) == (False, True)
+    verification = avgk.verify(path)
+    assert sorted(key for key, _ in verification.damaged) == [f"scores/c/{i}/0" for i in (10, 2, 4, 7)]
+    assert (verification.ok, verification.has_manifest) == (False, True)
 
 
 def test_verify__lists_every_bad_chunk_on_the_command_line(tmp_path):
@@ -136,7 +136,7 @@ def test_verify__lists_every_bad_chunk_on_the_command_line(tmp_path):
     assert [key for key, _ in printed["damaged"]] == keys
 
 
-def test_verify__hands_out_few_tasks_of_few_bytes_whatever_the_number_of_chunks(monkeypatch):
+def test_verify__makes_few_small_tasks_for_any_number_of_chunks(monkeypatch):
     array = zarr.create_array({}, shape=(10**11, 10), chunks=(10**4, 10), dtype="f4")
     computed = []
 

@@ -25,7 +25,7 @@ LABELS = RNG.integers(-1, C, N)
 ETA = RNG.dirichlet(np.ones(C), N)
 WHERE = RNG.random(N) < 0.6
 WHERE[40:90] = False
-#: What does not exist: no numbers, no classes, no probabilities.
+#: Values of samples that are left out: neither numbers, nor classes, nor probabilities.
 PADDED = np.where(WHERE[:, None], GOOD, np.nan).astype("f4")
 PADDED_LABELS = np.where(WHERE, LABELS, 999)
 PADDED_ETA = np.where(WHERE[:, None], ETA, 7)
@@ -57,18 +57,18 @@ COLUMNS = {
 }
 
 
-def same(found, expected):
-    attrs = ("store", "reads", "versions", "score_kind", "n_left_out")  # of truncated rows none is told
-    for each in (found, expected):
+def same(result, expected):
+    attrs = ("store", "reads", "versions", "score_kind", "n_left_out")  # truncated rows have no score_kind
+    for each in (result, expected):
         each.attrs = {name: value for name, value in each.attrs.items() if name not in attrs}
-    return found.identical(expected)
+    return result.identical(expected)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ties", ["first", "spread"])
 @pytest.mark.parametrize("kind", SCORES)
-def test_where__gives_what_the_samples_alone_give(kind, ties, way):
+def test_where__gives_the_result_of_the_selected_samples(kind, ties, way):
     with dask.config.set(WAYS[way]), dask.config.set(scheduler="synchronous"):
         hard = avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS, ties=ties)
         soft = avgk.evaluate(GOOD[WHERE], ETA[WHERE], KS, ties=ties)
@@ -84,8 +84,8 @@ def test_where__and_ignore_index_together_leave_samples_that_meet_both():
     both = WHERE & (LABELS != 3)
     expected = avgk.evaluate(GOOD[both], LABELS[both], KS)
     for column in COLUMNS.values():
-        found = avgk.evaluate(PADDED, column(LABELS), KS, where=column(WHERE), ignore_index=3)
-        assert same(found, expected)
+        result = avgk.evaluate(PADDED, column(LABELS), KS, where=column(WHERE), ignore_index=3)
+        assert same(result, expected)
 
 
 def test_where__of_all_samples_changes_nothing():
@@ -115,13 +115,13 @@ def test_where__is_exact_on_hostile_matrices(data):
         given_scores = stored(scores, (max(rows), max(classes)))
     given_where = COLUMNS[data.draw(st.sampled_from(sorted(COLUMNS)))](where)
     with dask.config.set(WAYS[ways]), dask.config.set(scheduler="synchronous"):
-        found = avgk.evaluate(given_scores, labels, ks, where=given_where, **options)
-        assert same(found, avgk.evaluate(scores[where], labels[where], ks, **options))
+        result = avgk.evaluate(given_scores, labels, ks, where=given_where, **options)
+        assert same(result, avgk.evaluate(scores[where], labels[where], ks, **options))
 
 
-def equal(found, expected):
-    """Tell whether sets, lazy or not, are the same."""
-    return np.array_equal(np.asarray(found), np.asarray(expected))
+def equal(result, expected):
+    """Return whether sets, lazy or not, are equal."""
+    return np.array_equal(np.asarray(result), np.asarray(expected))
 
 
 def emptied(sets):
@@ -136,11 +136,11 @@ def emptied(sets):
     ("kind", "column"),
     [("memory", "memory"), ("dask", "dask"), ("stored", "stored"), ("sharded", "dask"), ("stored", "memory")],
 )
-def test_sets__are_empty_where_samples_do_not_exist(kind, column):
+def test_sets__of_samples_left_out_are_empty(kind, column):
     scores, where = SCORES[kind](), COLUMNS[column](WHERE)
     for ties in ("first", "spread"):
-        found = avgk.average_k_sets(scores, 2.3, ties=ties, where=where)
-        assert equal(found.compute(), emptied(avgk.average_k_sets(GOOD[WHERE], 2.3, ties=ties)))
+        sets = avgk.average_k_sets(scores, 2.3, ties=ties, where=where)
+        assert equal(sets.compute(), emptied(avgk.average_k_sets(GOOD[WHERE], 2.3, ties=ties)))
     assert equal(avgk.top_k_sets(scores, 3, where=where), emptied(avgk.top_k_sets(GOOD[WHERE], 3)))
     assert equal(
         avgk.predict_sets(scores, threshold=20, where=where), emptied(avgk.predict_sets(GOOD[WHERE], threshold=20))
@@ -151,9 +151,9 @@ def test_sets__with_ignore_index_look_at_the_labels_of_the_store(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", C, chunk_rows=40) as writer:
         writer.append(GOOD, LABELS)
     kept = LABELS != 3
-    found = np.asarray(avgk.average_k_sets(tmp_path / "a.zarr", 2.3, ignore_index=3))
-    assert equal(found[kept], avgk.average_k_sets(GOOD[kept], 2.3))
-    assert not found[~kept].any()
+    sets = np.asarray(avgk.average_k_sets(tmp_path / "a.zarr", 2.3, ignore_index=3))
+    assert equal(sets[kept], avgk.average_k_sets(GOOD[kept], 2.3))
+    assert not sets[~kept].any()
     assert avgk.threshold(tmp_path / "a.zarr", 2, ignore_index=3) == avgk.threshold(GOOD[kept], 2)
 
 
@@ -200,8 +200,8 @@ def test_best_threshold__and_gains_and_regrets_know_where():
     assert best == avgk.best_threshold(GOOD[WHERE], LABELS[WHERE], cost=0.05)
     assert same(avgk.adaptive_gain(PADDED_ETA, [1, 2], where=WHERE), avgk.adaptive_gain(ETA[WHERE], [1, 2]))
     estimate = np.where(WHERE[:, None], 1 - ETA, np.nan)
-    found = avgk.plug_in_regret(estimate, stored(PADDED_ETA, (13, 4)), [1, 2.5], where=WHERE)
-    assert same(found, avgk.plug_in_regret(estimate[WHERE], ETA[WHERE], [1, 2.5]))
+    result = avgk.plug_in_regret(estimate, stored(PADDED_ETA, (13, 4)), [1, 2.5], where=WHERE)
+    assert same(result, avgk.plug_in_regret(estimate[WHERE], ETA[WHERE], [1, 2.5]))
     sets = RNG.random((N, C)) < 0.3
     assert same(avgk.regret(sets, PADDED_ETA, where=WHERE), avgk.regret(sets[WHERE], ETA[WHERE]))
 
@@ -231,7 +231,7 @@ def test_truncated__stores_may_hold_anything_in_samples_that_do_not_exist(tmp_pa
     assert same(avgk.evaluate(group, k=[1, 2], straddle=False, ignore_index=999), expected)
 
 
-def test_where__takes_what_labels_are_given_as(tmp_path):
+def test_where__accepts_the_same_types_as_labels(tmp_path):
     np.save(tmp_path / "where.npy", WHERE)
     zarr.create_array(tmp_path / "where.zarr", data=WHERE, chunks=(20,), config={"write_empty_chunks": True})
     expected = avgk.threshold(GOOD[WHERE], 2)
@@ -257,7 +257,7 @@ def test_where__is_refused_if_it_does_not_fit(case):
         avgk.evaluate(GOOD, LABELS, 2, **options)
 
 
-def test_where__is_refused_in_blocks_that_are_not_what_they_promise():
+def test_where__is_refused_in_blocks_of_another_shape_or_dtype_than_declared():
     where = da.from_array(WHERE, chunks=50).map_blocks(lambda block: block[1:], dtype=bool, chunks=(50,))
     with pytest.raises(avgk.ScoresError, match="where must be bool of shape"):
         avgk.evaluate(GOOD, LABELS, 2, where=where)
@@ -328,18 +328,18 @@ def test_checkpoint__of_a_mask_serves_a_store_that_has_grown(tmp_path):
         avgk.evaluate(tmp_path / "a.zarr", where=WHERE[:200], **kept)
         with avgk.ScoreWriter(tmp_path / "a.zarr", append=True) as writer:
             writer.append(GOOD[200:], LABELS[200:])
-        found = avgk.evaluate(tmp_path / "a.zarr", where=WHERE, **kept)
-    assert same(found, avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS))
+        result = avgk.evaluate(tmp_path / "a.zarr", where=WHERE, **kept)
+    assert same(result, avgk.evaluate(GOOD[WHERE], LABELS[WHERE], KS))
 
 
-def test_where__stored_without_its_chunks_of_false_is_what_it_was(tmp_path):
+def test_where__stored_without_its_chunks_of_false_is_unchanged(tmp_path):
     rng = np.random.default_rng(5)
     scores, kept = rng.random((60, 7)), np.arange(60) >= 25
     group = zarr.open_group(tmp_path / "s.zarr", mode="w")
     group.create_array("scores", data=scores, chunks=(20, 7))
     group.create_array("kept", data=kept, chunks=(10,))
     assert not (tmp_path / "s.zarr" / "kept" / "c" / "0").exists()  # as zarr writes it
-    found = avgk.evaluate(scores, k=2, where=group["kept"])
-    assert found.attrs["n_samples"] == 35
-    xr.testing.assert_equal(found, avgk.evaluate(scores[kept], k=2))
+    result = avgk.evaluate(scores, k=2, where=group["kept"])
+    assert result.attrs["n_samples"] == 35
+    xr.testing.assert_equal(result, avgk.evaluate(scores[kept], k=2))
     assert avgk.threshold(scores, 2, where=tmp_path / "s.zarr" / "kept") == avgk.threshold(scores[kept], 2)

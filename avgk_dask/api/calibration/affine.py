@@ -1,4 +1,4 @@
-"""Vector and matrix scaling: logistic regression on logits, fitted out of core, and applied inside the tasks that read them."""
+"""Vector and matrix scaling: logistic regression on logits, fitted out of core, and applied lazily."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from scipy import optimize
 
 from ...arrays import Array, Floats, whole_number
-from ...engine.run import Run, running
+from ...engine.run import Run
 from ...errors import OptionError, ScoresError, warn_of
 from ...sources.source import Source
 from ...sources.transforms import Affine, Softmax
@@ -30,13 +30,13 @@ from ...statistics.truncated import refuse_truncated
 from ..inputs.lazy_scores import LazyScores, place_of
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import LabelsLike, ScoresLike, SourceOptions, check_flag
+from ..options import LabelsLike, ScanOptions, ScoresLike, SourceOptions
 from .temperature import Calibrator, logits_to_fit, refuse_fit
 
-#: The optimiser stops once a step gains less than the first, relative to the loss, or no part of the gradient is
-#: above the second.
+#: The optimiser stops once a step gains less than the first, relative to the loss, or every component of the gradient is
+#: below the second.
 _GAIN, _GRADIENT = 1e-11, 1e-7
-#: Logits of a smaller exponent count as if it were this one: units of sums stay floats.
+#: Smaller exponents of logits are replaced by this one, so that the unit of a sum stays a float.
 _LEAST_EXPONENT = -900
 
 
@@ -54,13 +54,13 @@ class WeightedSoftmax(LazyScores):
         if logits.shape[1] != self.bias.size:
             raise ScoresError(
                 f"logits must have the {self.bias.size} classes that the calibrator was fitted to; got {logits.shape[1]}. "
-                "Fit one to such logits."
+                "Fit a calibrator to logits with these classes."
             )
         weighted = logits.with_transform(Affine(self.weights, self.bias))
         return weighted.with_transform(Softmax(1.0, weighted.dtype, logits.location, logits.mask is not None))
 
     def __repr__(self) -> str:
-        return self._told(f"softmax of weighted {place_of(self.scores)}")
+        return self._describe(f"softmax of weighted {place_of(self.scores)}")
 
     @property
     def parts(self) -> Sequence[object]:  # noqa: D102
@@ -69,7 +69,7 @@ class WeightedSoftmax(LazyScores):
 
 @dataclass
 class _Objective:
-    """The NLL with penalties as a function of all parameters in one vector; each call is a read."""
+    """The penalised NLL as a function of the vector of all parameters; each call is one read."""
 
     run: Run
     calibrator: AffineScaling
@@ -80,7 +80,7 @@ class _Objective:
     def __call__(self, x: Floats) -> tuple[float, Floats]:
         """Return the penalised loss and its gradient."""
         source = self.run.source
-        weights, bias = self.calibrator._unpacked(x, source.shape[1])
+        weights, bias = self.calibrator._unpack(x, source.shape[1])
         plan = AffinePlan(source.dtype, source.shape[1], weights, bias, self.exponent)
         tally = self.run.read(affine_pass(plan))
         nll = tally.losses.mean(0, tally.n_labelled)
@@ -92,7 +92,7 @@ class _Objective:
 
 
 class AffineScaling(Calibrator):
-    """What vector and matrix scaling have in common."""
+    """Base class of vector and matrix scaling."""
 
     FIT: ClassVar[dict[str, type]] = {**Calibrator.FIT, "max_iterations": int}
 
@@ -115,9 +115,9 @@ class AffineScaling(Calibrator):
         ignore_index: int | None = None,
         progress: bool | None = None,
     ) -> Self:
-        """Find the weights and the bias of least NLL with penalties, by L-BFGS: one read for each evaluation.
+        """Find the weights and the bias that minimise the penalised NLL, by L-BFGS: one read per evaluation.
 
-        Losses and gradients are sums that no order of adding changes: the same fit to the last bit for any chunking.
+        Losses and gradients are order-independent sums: the same fit to the last bit for any chunking.
 
         Parameters
         ----------
@@ -132,31 +132,30 @@ class AffineScaling(Calibrator):
             Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
-
         """
-        check_flag("progress", progress, or_none=True)
+        options = ScanOptions(where=where, ignore_index=ignore_index, progress=progress)
         logits = open_once(logits)
-        source = logits_to_fit(logits, labels, where, ignore_index)
+        source = logits_to_fit(logits, labels, options)
         if source.shape[0] > MOST_ROWS:
             raise ScoresError(
                 f"logits must have at most {MOST_ROWS:,} samples for vector and matrix scaling; got {source.shape[0]:,}. "
-                "Fit them to a part of those, or fit a temperature."
+                "Fit it to some of the samples, or fit a temperature."
             )
-        with running(source, progress, "raise") as run:
+        with options.run(source) as run:
             unscaled = ScalePlan(run.source.dtype, run.source.shape[1], (Scale(1.0),), only_finite=True)
             first: ScaleTally = run.read(scale_pass(unscaled))
             refuse_fit(first, run.source)
             self.nll_before = first.losses.mean(0, first.n_labelled)
             objective = _Objective(run, self, max(first.magnitude - EXPONENTS, _LEAST_EXPONENT))
-            found = optimize.minimize(
+            solution = optimize.minimize(
                 objective, self._start(source.shape[1]), jac=True, method="L-BFGS-B",
                 options={"maxiter": self.max_iterations, "maxfun": 4 * self.max_iterations, "ftol": _GAIN, "gtol": _GRADIENT},
             )  # fmt: skip
         assert objective.best is not None
         _, self.nll_after, best = objective.best
-        self.weights, self.bias = self._unpacked(best, source.shape[1])
-        self.n_iterations, self.converged = int(found.nit), bool(found.success)
-        self.message = "" if found.success else f"the optimiser stopped early: {str(found.message).lower()}"
+        self.weights, self.bias = self._unpack(best, source.shape[1])
+        self.n_iterations, self.converged = int(solution.nit), bool(solution.success)
+        self.message = "" if solution.success else f"the optimiser stopped early: {str(solution.message).lower()}"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_of(self.message)
         return self
@@ -167,8 +166,7 @@ class AffineScaling(Calibrator):
         Parameters
         ----------
         logits
-            N x C matrix of logits, with the classes of those it was fitted to; as ``scores`` elsewhere.
-
+            N x C matrix of logits, with the same classes as in ``fit``; as ``scores`` elsewhere.
         """
         self._check_classes(logits)
         assert self.weights is not None
@@ -177,15 +175,15 @@ class AffineScaling(Calibrator):
 
     @abstractmethod
     def _start(self, n_classes: int) -> Floats:
-        """Return the parameters that change nothing."""
+        """Return the parameters of the identity."""
 
     @abstractmethod
-    def _unpacked(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
-        """Return weights and bias of a vector of parameters."""
+    def _unpack(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
+        """Return weights and bias from the vector of parameters."""
 
     @abstractmethod
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
-        """Return the penalty that is added to the NLL, and its gradients by weights and bias."""
+        """Return the penalty on the NLL, and its gradients with respect to weights and bias."""
 
     def _arrays(self) -> dict[str, Array]:
         assert self.weights is not None
@@ -194,39 +192,38 @@ class AffineScaling(Calibrator):
 
     def _take_arrays(self, arrays: dict[str, Array]) -> None:
         self.weights, self.bias = arrays["weights"], arrays["bias"]
-        shape = self._unpacked(self._start(self.bias.size), self.bias.size)[0].shape
+        shape = self._unpack(self._start(self.bias.size), self.bias.size)[0].shape
         if self.bias.ndim != 1 or self.weights.shape != shape:
             raise ValueError(f"weights have the shape {self.weights.shape}, and the bias {self.bias.shape}")
 
 
 class VectorScaling(AffineScaling):
-    """Weights each class's logit and shifts it before the softmax: softmax(w z + b), of least NLL on a calibration set.
+    """Scales and shifts each class's logit before the softmax: softmax(w z + b), with minimal NLL on a calibration set.
 
     Parameters
     ----------
     max_iterations
-        How many steps L-BFGS may take.
+        Maximal number of L-BFGS steps.
 
     Attributes
     ----------
     weights, bias
-        One a class; None before it was fitted.
+        One number per class; None before fitting.
     nll_before, nll_after
-        The NLL of the logits as they are, and of the weighted ones, to the last bit what ``losses.nll`` gives.
+        The NLL of the logits before and after scaling, equal to ``losses.nll`` to the last bit.
     n_reads, n_iterations
-        How often all logits were read, and the steps taken.
+        Number of reads of all logits, and of steps.
     converged, message
-        Whether the optimum was found, and what the optimiser said otherwise.
+        Whether the optimum was found, and the optimiser's message if not.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> logits = np.log([[0.9, 0.1]] * 10 + [[0.5, 0.5]] * 10)
     >>> labels = np.array([0] * 7 + [1] * 3 + [0] * 4 + [1] * 6)
-    >>> found = avgk.calibration.VectorScaling().fit(logits, labels)
-    >>> np.asarray(found.transform(logits))[[0, 10], 0].round(3).tolist()
+    >>> calibrator = avgk.calibration.VectorScaling().fit(logits, labels)
+    >>> np.asarray(calibrator.transform(logits))[[0, 10], 0].round(3).tolist()
     [0.7, 0.4]
-
     """
 
     METHOD = "vector"
@@ -234,7 +231,7 @@ class VectorScaling(AffineScaling):
     def _start(self, n_classes: int) -> Floats:
         return np.repeat([1.0, 0.0], n_classes)
 
-    def _unpacked(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
+    def _unpack(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
         return x[:n_classes].copy(), x[n_classes:].copy()
 
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
@@ -242,42 +239,41 @@ class VectorScaling(AffineScaling):
 
 
 class MatrixScaling(AffineScaling):
-    """Mixes the logits of all classes before the softmax: softmax(W z + b), of least penalised NLL on a calibration set.
+    """Mixes the logits of all classes before the softmax: softmax(W z + b), with minimal penalised NLL on a calibration set.
 
-    Fitted from the identity. The penalties are those of Kull et al. (2019), who call it ODIR: without them C**2 weights fit any small
-    calibration set too well.
+    The fit starts at the identity. The penalties are the off-diagonal and intercept regularisation (ODIR) of Kull et al.
+    (2019): without them, C**2 weights overfit any small calibration set.
 
     Parameters
     ----------
     penalty
-        Times the mean square of the weights off the diagonal.
+        Factor of the mean square of the off-diagonal weights.
     bias_penalty
-        Times the mean square of the bias.
+        Factor of the mean square of the bias.
     max_iterations
-        How many steps L-BFGS may take.
+        Maximal number of L-BFGS steps.
 
     Attributes
     ----------
     penalty, bias_penalty
-        As given.
+        The parameters.
     weights, bias
-        W, by class made and class read, and b; None before it was fitted.
+        W (output class x input class) and b; None before fitting.
     nll_before, nll_after
-        The NLL of the logits as they are, and of the mixed ones, without the penalties.
+        The NLL of the logits before and after scaling, without penalties.
     n_reads, n_iterations
-        How often all logits were read, and the steps taken.
+        Number of reads of all logits, and of steps.
     converged, message
-        Whether the optimum was found, and what the optimiser said otherwise.
+        Whether the optimum was found, and the optimiser's message if not.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> logits = np.log([[0.9, 0.1]] * 10 + [[0.5, 0.5]] * 10)
     >>> labels = np.array([0] * 7 + [1] * 3 + [0] * 4 + [1] * 6)
-    >>> found = avgk.calibration.MatrixScaling(penalty=1e-6, bias_penalty=1e-6).fit(logits, labels)
-    >>> np.asarray(found.transform(logits))[[0, 10], 0].round(3).tolist()
+    >>> calibrator = avgk.calibration.MatrixScaling(penalty=1e-6, bias_penalty=1e-6).fit(logits, labels)
+    >>> np.asarray(calibrator.transform(logits))[[0, 10], 0].round(3).tolist()
     [0.7, 0.4]
-
     """
 
     METHOD = "matrix"
@@ -291,7 +287,7 @@ class MatrixScaling(AffineScaling):
     def _start(self, n_classes: int) -> Floats:
         return np.concatenate([np.eye(n_classes).reshape(-1), np.zeros(n_classes)])
 
-    def _unpacked(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
+    def _unpack(self, x: Floats, n_classes: int) -> tuple[Floats, Floats]:
         return x[: n_classes**2].reshape(n_classes, n_classes).copy(), x[n_classes**2 :].copy()
 
     def _penalties(self, weights: Floats, bias: Floats) -> tuple[Any, Any, Any]:
@@ -303,9 +299,9 @@ class MatrixScaling(AffineScaling):
 
 def _check_penalty(value: float, name: str) -> float:
     try:
-        found = float(value)
+        penalty = float(value)
     except (TypeError, ValueError):
-        found = -1.0
-    if not 0 <= found < np.inf:
+        penalty = -1.0
+    if not 0 <= penalty < np.inf:
         raise OptionError(f"{name} must be a finite number of at least 0; got {value!r}. Leave it out for 1.")
-    return found
+    return penalty

@@ -1,4 +1,4 @@
-"""Calibration errors: of the highest scores, and of those at the threshold."""
+"""Calibration errors: of the highest score of each sample, and of the scores near a threshold."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fractions import Fraction
 import xarray as xr
 
 from ...arrays import whole_number
-from ...engine.run import Run, running
+from ...engine.run import Run
 from ...errors import BudgetError, OptionError
 from ...exact.budgets import count_labels, parse_budget, parse_one
 from ...results.datasets import build_result
 from ...results.registry import CALIBRATION, NEAR_THRESHOLD
 from ...statistics.losses import BinPlan, BinTally, bin_pass
 from ...statistics.thresholds import find_thresholds
-from ..inputs.labels import check_no_nan_policy, probabilities, refuse_scores
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScoresLike, asked_checkpoint, check_flag, result_attrs, rounded
+from ..inputs.labels import probabilities, refuse_scores
+from ..options import BudgetLike, LabelsLike, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs, rounded
 from ..thresholds import score_value
 
 
@@ -27,14 +27,14 @@ def expected_calibration_error(
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
     """Compute the expected calibration error of each sample's highest score, with its table.
 
-    Samples are put in bins of equal width by their highest score, the confidence; of equal ones the first class counts.
-    The error is the mean over samples of abs(accuracy - confidence) of their bin.
+    Samples are put in bins of equal width by their highest score, the confidence; among equal scores the first class
+    counts. The error is the mean over samples of abs(accuracy - confidence) of their bin.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def expected_calibration_error(
     Dataset
         Over ``bin``; the attribute ``n_labelled`` is the number of samples.
     ``expected_calibration_error``
-        Without dimension. Exact, rounded once; NaN without a labelled sample.
+        Without dimension. Exact, rounded once; NaN if no sample is labelled.
     ``bin_low, bin_high``
         The edges of the bins.
     ``count``
@@ -69,39 +69,34 @@ def expected_calibration_error(
     ``confidence``
         Their mean highest score.
     ``accuracy``
-        Fraction of them whose label has that score, expected with soft labels.
+        Fraction of them whose label has that score; the expected fraction for soft labels.
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``losses.nll``.
     OptionError
-        Where the number of bins is none of at least 1.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+        If ``n_bins`` is not an integer from 1 to 65536.
 
     Notes
     -----
-    Cost: one read of the store. Which bin a score is in is decided exactly; sums are exact.
+    Cost: one read of the store. Scores are assigned to bins exactly, and sums are exact.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.losses.expected_calibration_error(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 0]), n_bins=2)
-    >>> float(found.expected_calibration_error), found["count"].values.tolist(), found.accuracy.values.tolist()
+    >>> result = avgk.losses.expected_calibration_error(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 0]), n_bins=2)
+    >>> float(result.expected_calibration_error), result["count"].values.tolist(), result.accuracy.values.tolist()
     (0.25, [0, 2], [nan, 0.5])
-
     """
-    check_no_nan_policy(nan_policy)
-    check_flag("progress", progress, or_none=True)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )
     exact = [Fraction(i, n_bins) for i in range(_check_bins(n_bins) + 1)]
-    source = probabilities(scores, labels, "a calibration error", where, ignore_index)
+    source = probabilities(scores, labels, "a calibration error", options)
     edges = tuple(_least_float_from(edge) for edge in exact)
     plan = BinPlan(source.dtype, source.shape[1], edges, only_tops=True)
-    asked = asked_checkpoint(checkpoint, "expected_calibration_error", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "expected_calibration_error") as run:
         tally: BinTally = run.read(bin_pass(plan))
         refuse_scores(tally, run.source, "")
     gaps = [abs(w - s) for w, s in zip(tally.weights.fractions(), tally.sums.fractions(), strict=True)]
@@ -120,14 +115,14 @@ def calibration_at_threshold(
     n_bins: int = 4,
     where: LabelsLike = None,
     ignore_index: int | None = None,
-    nan_policy: str = "raise",
+    nan_policy: NanPolicy = "raise",
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
-    """Compare the scores near the average-k threshold with how often they are the label.
+    """Compare the scores near the average-k threshold with how often they belong to the label.
 
-    Average-k sets need no calibration elsewhere: which scores are far above the threshold or far below it does not hang on their
-    values. The scores with ranks from N k (1 - window) to N k (1 + window) are put in bins of equally many.
+    Average-k sets need calibrated scores only there: a score far above or far below the threshold may change without
+    changing the sets. The scores with ranks from N k (1 - window) to N k (1 + window) are put in bins of equal counts.
 
     Parameters
     ----------
@@ -139,9 +134,9 @@ def calibration_at_threshold(
     k
         Budget in (0, C].
     window
-        How many ranks to each side of the threshold's, as a part of N k; in (0, 1].
+        Number of ranks on each side of the threshold's rank, as a fraction of N k; in (0, 1].
     n_bins
-        Number of bins, of equally many ranks each. Ties stay together, so that bins may have more or fewer.
+        Number of bins, with the same number of ranks each. Ties stay together, so that counts may differ.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -156,34 +151,30 @@ def calibration_at_threshold(
     Returns
     -------
     Dataset
-        Over ``bin``, from low scores to high ones. Counts and sums are exact, over the scores of labelled samples alone.
+        Over ``bin``, from low scores to high ones. Counts and sums are exact, and include labelled samples only.
     ``threshold``
         The threshold of the budget, without dimension, as ``threshold`` finds it.
     ``bin_low, bin_high``
-        Bins are [low, high), the last one closed. They begin with the lowest score of their ranks, so that all ties with the
-        threshold are inside if the window reaches rank N k + 1, and may be more than the ranks say. Bins without a rank are
-        empty: low equals high. A window without a rank has the ties with the threshold in its last bin.
+        Bins are [low, high), the last one closed. Each begins at the lowest score of its ranks. Hence all ties with the
+        threshold are inside if the window reaches rank N k + 1, and a bin may hold more scores than ranks. Bins without
+        a rank are empty: low equals high. If the window contains no rank, its last bin holds the ties with the threshold.
     ``count``
         Number of scores in the bin.
     ``confidence``
         Their mean.
     ``accuracy``
-        Fraction of them that are the score of their sample's label; expected with soft labels.
+        Fraction of them that are the score of their sample's label; the expected fraction for soft labels.
     ``total_count, total_confidence, total_accuracy``
         The same for all bins together, without dimension.
 
     Raises
     ------
-    ScoresError, DtypeError
-        If the scores are not probabilities in [0, 1], contain NaN, or a row of logits has an infinite maximum.
-    LabelsError
-        If the labels do not fit the scores, or there are none.
+    ScoresError, DtypeError, LabelsError, MemoryLimitError, StoreError
+        As for ``losses.nll``.
     BudgetError
-        Where the budget is no number in (0, C].
+        If the budget is not a number in (0, C].
     OptionError
-        Where the window is no number in (0, 1], or the number of bins none of at least 1.
-    MemoryLimitError, StoreError
-        If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
+        If the window is not a number in (0, 1], or ``n_bins`` is not an integer from 1 to 65536.
 
     Notes
     -----
@@ -193,18 +184,17 @@ def calibration_at_threshold(
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> scores = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [0.625, 0.375]])
-    >>> found = avgk.losses.calibration_at_threshold(scores, np.array([0, 1, 1, 0]), 1, window=0.5, n_bins=1)
-    >>> int(found.total_count), float(found.total_confidence), float(found.total_accuracy)
+    >>> result = avgk.losses.calibration_at_threshold(scores, np.array([0, 1, 1, 0]), 1, window=0.5, n_bins=1)
+    >>> int(result.total_count), float(result.total_confidence), float(result.total_accuracy)
     (4, 0.5, 0.5)
-
     """
-    check_no_nan_policy(nan_policy)
-    check_flag("progress", progress, or_none=True)
+    options = ScanOptions(
+        where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
+    )
     n_bins, part = _check_bins(n_bins), _check_window(window)
-    source = probabilities(scores, labels, "calibration at a threshold", where, ignore_index)
+    source = probabilities(scores, labels, "calibration at a threshold", options)
     budget = parse_one(k, source.n_classes)
-    asked = asked_checkpoint(checkpoint, "calibration_at_threshold", nan_policy=nan_policy)
-    with running(source, progress, nan_policy, asked) as run:
+    with options.run(source, "calibration_at_threshold") as run:
         value, edges = _edges_near(run, budget, part, n_bins)
         tally: BinTally = run.read(bin_pass(BinPlan(source.dtype, source.shape[1], edges, only_tops=False)))
         refuse_scores(tally, run.source, "")
@@ -232,12 +222,12 @@ def _check_window(window: BudgetLike) -> Fraction:
     except BudgetError:
         part = Fraction(0)
     if not 0 < part <= 1:
-        raise OptionError(f"window must be a number in (0, 1]; got {window!r}. Pass a part of N k, such as 0.1.")
+        raise OptionError(f"window must be a number in (0, 1]; got {window!r}. Pass a fraction of N k, such as 0.1.")
     return part
 
 
 def _least_float_from(edge: Fraction) -> float:
-    """Return the least float that is not below an edge: scores are floats, so comparing with it decides exactly."""
+    """Return the smallest float that is not below an edge. Scores are floats, so comparing with it is exact."""
     value = float(edge)
     return value if Fraction(value) >= edge else math.nextafter(value, math.inf)
 
@@ -245,12 +235,12 @@ def _least_float_from(edge: Fraction) -> float:
 def _edges_near(run: Run, budget: Fraction, window: Fraction, n_bins: int) -> tuple[float, tuple[float, ...]]:
     """Return the threshold of a budget, and the ascending edges of bins of ranks around it; one read.
 
-    A bin begins with the lowest score of its ranks, and the last one ends with the highest: ties with either are inside.
+    A bin begins at the lowest score of its ranks, and the last one ends at the highest. Ties with either are inside.
     """
     source = run.source
     parts = [1 + window - 2 * window * i / n_bins for i in range(n_bins + 1)]
     counts = [count_labels(min(budget * part, Fraction(source.n_classes)), source.shape[0]) for part in parts]
-    # The score of rank r has r - 1 above it; the first of the ranks is counts[-1] + 1, also of bins that have none.
+    # The score of rank r has r - 1 scores above it. The first rank is counts[-1] + 1, also for bins without ranks.
     above = [max(count - 1, counts[-1]) for count in counts]
     search = find_thresholds(run.over(source.with_labels(None)), [count_labels(budget, source.shape[0]), *above])
     value, *edges = (float(score_value(search.found[i].key, source.dtype)) for i in range(len(above) + 1))
@@ -259,13 +249,8 @@ def _edges_near(run: Run, budget: Fraction, window: Fraction, n_bins: int) -> tu
 
 def _bin_columns(tally: BinTally, edges: list[float]) -> dict[str, object]:
     counts = tally.counts.tolist()
-    means = {"confidence": tally.sums.fractions(), "accuracy": tally.weights.fractions()}
-    return {
-        "bin_low": edges[:-1],
-        "bin_high": edges[1:],
-        "count": counts,
-        **{
-            name: rounded([s / n if n else None for s, n in zip(sums, counts, strict=True)])
-            for name, sums in means.items()
-        },
+    means = {
+        name: rounded([total / n if n else None for total, n in zip(sums.fractions(), counts, strict=True)])
+        for name, sums in (("confidence", tally.sums), ("accuracy", tally.weights))
     }
+    return {"bin_low": edges[:-1], "bin_high": edges[1:], "count": counts, **means}

@@ -1,4 +1,4 @@
-"""Calibrators: what all of them have in common, and the one of a single temperature."""
+"""Temperature scaling, and the base class of all calibrators."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ..inputs.labels import labelled_source, logits_of, refuse_soft
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, asked_checkpoint, check_flag
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, asked_checkpoint
 from ..probabilities import softmax
 
 CALIBRATOR_FILE = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.", "float64")
-#: The temperatures that a curve has by default: from 1/4 to 4.
-_USUAL = tuple(2.0 ** (n / 4) for n in range(-8, 9))
+#: The default temperatures of a curve: from 1/4 to 4.
+_TEMPERATURES = tuple(2.0 ** (n / 4) for n in range(-8, 9))
 
 
 class Calibrator(ABC):
-    """Turns logits into probabilities that it has been fitted to make likely."""
+    """Turns logits into probabilities; fitted to a calibration set by minimising the NLL."""
 
-    #: Its name in files; what they hold of a fit next to its arrays, and the type of each.
+    #: Its name in files; the scalars of a fit that files hold next to the arrays, and their types.
     METHOD: ClassVar[str]
     FIT: ClassVar[dict[str, type]] = {
         "nll_before": float, "nll_after": float, "n_reads": int, "n_iterations": int, "converged": bool, "message": str
@@ -62,11 +62,11 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _arrays(self) -> dict[str, Array]:
-        """Return the fitted arrays, by name."""
+        """Return the fitted arrays by name."""
 
     @abstractmethod
     def _take_arrays(self, arrays: dict[str, Array]) -> None:
-        """Set the fitted arrays, as ``_arrays`` gave them; ValueError if they cannot be."""
+        """Set the fitted arrays from those that ``_arrays`` returned; ValueError if they are invalid."""
 
     def save(self, path: PlaceLike) -> None:
         """Write the fitted calibrator to a JSON file, which ``calibration.load`` reads.
@@ -74,8 +74,7 @@ class Calibrator(ABC):
         Parameters
         ----------
         path
-            Where to; a file that is there is replaced.
-
+            Path of the file. An existing file is replaced.
         """
         self._check_fitted()
         fit = {name: getattr(self, name) for name in self.FIT}
@@ -84,51 +83,49 @@ class Calibrator(ABC):
 
     def _check_fitted(self) -> None:
         if not self.is_fitted:
-            raise OptionError(
-                f"{type(self).__name__} must be fitted first; got one that is not. Call fit, or load one that was saved."
-            )
+            raise OptionError(f"this {type(self).__name__} is not fitted. Call fit first, or load a saved calibrator.")
 
     def __repr__(self) -> str:
         if not self.is_fitted:
             return f"{type(self).__name__}(), not fitted"
         end = "" if self.converged else f"; {self.message}"
-        return f"{type(self).__name__}: {self._shown()}, NLL {self.nll_before:.6g} to {self.nll_after:.6g}{end}"
+        return f"{type(self).__name__}: {self._summary()}, NLL {self.nll_before:.6g} to {self.nll_after:.6g}{end}"
 
-    def _shown(self) -> str:
+    def _summary(self) -> str:
         return ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in self._arrays().items())
 
     @classmethod
     def _restore(cls, fit: dict[str, Any], arrays: dict[str, Array]) -> Self:
-        """Return the calibrator that was saved; KeyError, TypeError or ValueError if it was not."""
-        found = cls()
+        """Return the saved calibrator; KeyError, TypeError or ValueError if the content is invalid."""
+        calibrator = cls()
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise TypeError("its arrays are not arrays")
         for name, kind in cls.FIT.items():
             value = fit[name]
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise TypeError(f"{name} is {value!r}")
-            setattr(found, name, value)
-        found._take_arrays(arrays)
+            setattr(calibrator, name, value)
+        calibrator._take_arrays(arrays)
         names = fit.get("class_names")  # earlier files have none
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise TypeError(f"class_names is {names!r:.80}")
-        found.class_names = None if names is None else tuple(names)
-        return found
+        calibrator.class_names = None if names is None else tuple(names)
+        return calibrator
 
     def _check_classes(self, logits: ScoresLike) -> None:
-        """Refuse to transform before it is fitted, and logits whose classes have other names than those it was fitted to."""
+        """Refuse to transform before fitting, and logits whose class names differ from those in the fit."""
         self._check_fitted()
         check_class_names(logits, self.class_names, "the calibrator", "list(calibrator.class_names)")
 
 
-def logits_to_fit(
-    logits: ScoresLike, labels: LabelsLike, where: LabelsLike = None, ignore_index: int | None = None
-) -> Source:
+def logits_to_fit(logits: ScoresLike, labels: LabelsLike, options: ScanOptions) -> Source:
     """Return the source of logits and hard labels to fit a calibrator to."""
-    source = labelled_source(logits, labels, "a calibrator", where=where, ignore_index=ignore_index)
+    source = labelled_source(logits, labels, "a calibrator", **options.opening)
     refuse_truncated(source, "a calibrator")
     if logits_of(source)[1]:
-        raise ScoresError("logits must be those that a softmax has not seen; got probabilities. Pass its argument.")
+        raise ScoresError(
+            "logits must not be probabilities; got those of a softmax or sigmoid. Pass the logits themselves."
+        )
     refuse_soft(source, "a calibrator")
     return source
 
@@ -138,14 +135,14 @@ def refuse_fit(tally: ScaleTally, source: Source) -> None:
     if tally.n_refused:
         sample = source.sample(*tally.first_refused[:2])
         raise ScoresError(
-            f"logits must be finite, at least the largest of each row; those of sample {sample} are not. "
-            "Correct them, or leave the sample out."
+            f"logits must have a finite largest value in each row; that of sample {sample} is infinite. "
+            "Correct it, or leave the sample out."
         )
     if tally.n_labelled == 0:
-        raise LabelsError("labels must be there for a calibrator; got none. Pass the labels of a calibration set.")
+        raise LabelsError("labels must be given for a calibrator; got none. Pass the labels of a calibration set.")
     if tally.has_one_class:
         raise LabelsError(
-            f"labels must name two classes at least for a calibrator; got {tally.most_seen} alone. "
+            f"labels must name at least two classes for a calibrator; got only {tally.most_seen}. "
             "Pass a calibration set with several classes."
         )
     if tally.losses.n_infinite.any():
@@ -156,35 +153,34 @@ def refuse_fit(tally: ScaleTally, source: Source) -> None:
 
 
 class TemperatureScaling(Calibrator):
-    """Divides logits by one number, the temperature, before the softmax; that of least NLL on a calibration set.
+    """Divides logits by a temperature before the softmax; the temperature minimises the NLL on a calibration set.
 
-    The order of the scores of a sample does not change, and neither do top-k sets. Average-k sets change, since they compare scores of
-    different samples.
+    The order of a sample's scores stays the same, and so do top-k sets. Average-k sets change, because they compare scores
+    of different samples.
 
     Attributes
     ----------
     temperature
-        The temperature; None before it was fitted.
+        The temperature; None before fitting.
     nll_before, nll_after
-        The NLL at temperature 1, and at the fitted one, to the last bit what ``losses.nll`` gives.
+        The NLL at temperature 1 and at the fitted one, equal to ``losses.nll`` to the last bit.
     n_reads, n_iterations
-        How often all logits were read in this call, and how many temperatures were tried.
+        Number of reads of all logits in this call, and number of temperatures tried.
     converged
-        Whether the optimum was found. Not where the labels always have the highest logit (the best temperature is 0),
-        or the logits tell nothing about them (infinite).
+        Whether the optimum was found. False if the labels always have the highest logit (the best temperature is 0), or
+        if the X.
     message
-        What was found instead.
+        Why it did not converge, or an empty string.
     class_names
-        Names of the classes, if the logits had some; ``transform`` refuses logits with other names, or in another order.
+        Names of the classes, or None if the logits had none. ``transform`` refuses logits whose names differ.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> logits = np.log([[0.9, 0.1]] * 10)
-    >>> found = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
-    >>> np.asarray(found.transform(logits))[0].round(3).tolist(), round(found.temperature, 3)
+    >>> calibrator = avgk.calibration.TemperatureScaling().fit(logits, np.array([0] * 7 + [1] * 3))
+    >>> np.asarray(calibrator.transform(logits))[0].round(3).tolist(), round(calibrator.temperature, 3)
     ([0.7, 0.3], 2.593)
-
     """
 
     METHOD = "temperature"
@@ -203,9 +199,9 @@ class TemperatureScaling(Calibrator):
         progress: bool | None = None,
         checkpoint: PlaceLike = None,
     ) -> Self:
-        """Find the temperature of least NLL; three reads usually.
+        """Find the temperature that minimises the NLL; usually in three reads.
 
-        The NLL is convex in 1 / temperature, and its sums are exact: the same temperature to the last bit for any chunking.
+        The NLL is convex in 1 / temperature, and its sums are exact: the same bits for any chunking.
 
         Parameters
         ----------
@@ -222,12 +218,11 @@ class TemperatureScaling(Calibrator):
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
             Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
-
         """
-        check_flag("progress", progress, or_none=True)
+        options = ScanOptions(where=where, ignore_index=ignore_index, progress=progress, checkpoint=checkpoint)
         logits = open_once(logits)
-        source = logits_to_fit(logits, labels, where, ignore_index)
-        with running(source, progress, "raise", asked_checkpoint(checkpoint, "temperature")) as run:
+        source = logits_to_fit(logits, labels, options)
+        with running(source, progress, checkpoint=asked_checkpoint(checkpoint, "temperature")) as run:
             search = TemperatureSearch(source.dtype, source.shape[1])
             first = search.next_pass()
             assert first is not None
@@ -241,10 +236,10 @@ class TemperatureScaling(Calibrator):
         self.message = ""
         if search.is_bounded:
             end = f"{1 / BOUND:g}" if best.temperature < 1 else f"{BOUND:g}"
-            why = "labels have the highest logit" if best.temperature < 1 else "logits tell nothing about the labels"
+            why = "labels have the highest logit" if best.temperature < 1 else "logits are unrelated to the labels"
             self.message = f"the NLL still falls at the last temperature tried, {end}: the {why}"
         elif not search.converged:
-            self.message = f"not settled after {search.n_reads} reads"
+            self.message = f"no convergence after {search.n_reads} reads"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_of(self.message)
         return self
@@ -256,7 +251,6 @@ class TemperatureScaling(Calibrator):
         ----------
         logits
             N x C matrix of logits; as ``scores`` elsewhere.
-
         """
         self._check_classes(logits)
         assert self.temperature is not None
@@ -271,7 +265,7 @@ class TemperatureScaling(Calibrator):
             raise ValueError(f"temperature is {value}")
         self.temperature = value
 
-    def _shown(self) -> str:
+    def _summary(self) -> str:
         return f"temperature {self.temperature:.6g}"
 
 
@@ -279,7 +273,7 @@ def temperature_curve(
     logits: ScoresLike,
     labels: LabelsLike = None,
     k: BudgetLike = 1,
-    temperatures: Iterable[SupportsFloat] = _USUAL,
+    temperatures: Iterable[SupportsFloat] = _TEMPERATURES,
     *,
     where: LabelsLike = None,
     ignore_index: int | None = None,
@@ -287,7 +281,7 @@ def temperature_curve(
 ) -> xr.Dataset:
     """Compute the NLL and both errors as functions of the temperature.
 
-    The top-k error does not change with it, but for ties that rounding makes; the average-k error does.
+    The average-k error depends on the temperature. The top-k error does not, apart from ties due to rounding.
 
     Parameters
     ----------
@@ -299,7 +293,7 @@ def temperature_curve(
     k
         Budget in (0, C].
     temperatures
-        Positive numbers. By default 17 of them from 1/4 to 4.
+        Positive numbers. By default 17 numbers from 1/4 to 4.
     where
         One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
     ignore_index
@@ -310,7 +304,7 @@ def temperature_curve(
     Returns
     -------
     Dataset
-        Over ``temperature``, in the order given; ``plot.temperatures`` draws it.
+        Over ``temperature``, in the given order; ``plot.temperatures`` draws it.
     ``nll``
         The mean of -log p[label].
     ``top_k_error, average_k_error``
@@ -319,50 +313,48 @@ def temperature_curve(
     Raises
     ------
     OptionError
-        Where a temperature is no positive number.
+        If a temperature is not a positive number.
     BudgetError
         If a budget is not a number in (0, C].
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        Where there are no class numbers, or only one.
+        If there are no class numbers, or all labels are the same class.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
     Notes
     -----
-    Cost: one read for all NLL together, and one for each temperature.
+    Cost: one read for the NLL at all temperatures, and one read per temperature for the errors.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
     >>> logits = np.tile([2.197, 0.0], (10, 1))
-    >>> found = avgk.calibration.temperature_curve(logits, np.array([0] * 7 + [1] * 3), temperatures=[1, 2.593])
-    >>> found.nll.values.round(3).tolist(), found.top_k_error.values.tolist()
+    >>> curve = avgk.calibration.temperature_curve(logits, np.array([0] * 7 + [1] * 3), temperatures=[1, 2.593])
+    >>> curve.nll.values.round(3).tolist(), curve.top_k_error.values.tolist()
     ([0.764, 0.611], [0.3, 0.3])
-
     """
     options = ScanOptions(straddle=False, where=where, ignore_index=ignore_index, progress=progress)
-    values = _checked(temperatures)
-    source = logits_to_fit(logits, labels, where, ignore_index)
+    values = _parse_temperatures(temperatures)
+    source = logits_to_fit(logits, labels, options)
     budget = parse_one(k, source.n_classes)
     plan = ScalePlan(source.dtype, source.shape[1], tuple(Scale(1.0 / value) for value in values))
-    with running(source, progress) as run:
+    with options.run(source) as run:
         tally = run.read(scale_pass(plan))
         refuse_fit(tally, run.source)
-    found = []
+    results = []
     for value in values:
-        probabilities = as_source(softmax(logits, temperature=value), labels, where=where, ignore_index=ignore_index)
-        with running(probabilities, progress) as run:
-            found.append(outcome_result(find_outcome(run, (budget,), options), straddle=False, reads=run.reads))
-    errors = {name: [one[name].item() for one in found] for name in ("top_k_error", "average_k_error")}
+        with options.run(as_source(softmax(logits, temperature=value), labels, **options.opening)) as run:
+            results.append(outcome_result(find_outcome(run, (budget,), options), straddle=False, reads=run.reads))
+    errors = {name: [result[name].item() for result in results] for name in ("top_k_error", "average_k_error")}
     nll = [tally.losses.mean(i, tally.n_labelled) for i in range(len(values))]
-    attrs = {**found[0].attrs, "k": float(found[0].k[0]), "reads": 1 + sum(one.attrs["reads"] for one in found)}
+    reads = 1 + sum(result.attrs["reads"] for result in results)
+    attrs = {**results[0].attrs, "k": float(results[0].k[0]), "reads": reads}
     return build_result({"nll": nll, **errors}, {"temperature": values}, attrs, TEMPERATURES)
 
 
-def _checked(temperatures: Iterable[SupportsFloat]) -> list[float]:
-    """Return temperatures as floats, or refuse them."""
+def _parse_temperatures(temperatures: Iterable[SupportsFloat]) -> list[float]:
     try:
         values = np.atleast_1d(
             np.array(temperatures if hasattr(temperatures, "__len__") else list(temperatures), float)
@@ -371,6 +363,6 @@ def _checked(temperatures: Iterable[SupportsFloat]) -> list[float]:
         values = np.array([math.nan])
     if not values.size or values.ndim > 1 or not ((values > 0) & np.isfinite(values)).all():
         raise OptionError(
-            f"temperatures must be positive numbers; got {temperatures!r}. Pass some such as [0.5, 1, 2]."
+            f"temperatures must be positive numbers; got {temperatures!r}. Pass a list such as [0.5, 1, 2]."
         )
     return [float(value) for value in values]

@@ -1,4 +1,4 @@
-"""What conformal sets are on new samples: coverage, sizes, both by class, and how likely that coverage is."""
+"""Conformal sets on new samples: coverage and sizes, in total, by class and by group, and p-values of the coverage."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CoverageOptions:
-    """The coverages that classes are compared with, and the probability of the interval of hits."""
+    """The coverage levels to compare classes with, and the probability of the interval of hits."""
 
     levels: tuple[Fraction, ...]
     confidence: float
 
     @classmethod
     def parse(cls, levels: BudgetsLike, confidence: float) -> CoverageOptions:
-        """Return the options, or refuse them."""
+        """Check the options."""
         refuse_masked(levels, "levels")
         try:
-            found = tuple(parse_budget(level) for level in ([levels] if is_scalar(levels) else levels))  # type: ignore[union-attr]
+            exact = tuple(parse_budget(level) for level in ([levels] if is_scalar(levels) else levels))  # type: ignore[union-attr]
         except BudgetError:
-            found = (Fraction(-1),)
-        if not all(0 <= level <= 1 for level in found):
+            exact = (Fraction(-1),)
+        if not all(0 <= level <= 1 for level in exact):
             raise OptionError(
                 f"levels must be coverages from 0 to 1; got {levels!r}. Pass one such as 0.5, or several."
             )
@@ -55,13 +55,13 @@ class CoverageOptions:
             raise OptionError(
                 f"confidence must lie between 0 and 1; got {confidence!r}. Pass a probability such as 0.95."
             )
-        return cls(tuple(dict.fromkeys(found)), float(confidence))
+        return cls(tuple(dict.fromkeys(exact)), float(confidence))
 
 
 def evaluate_sets(
     run: Run, predictor: ConformalPredictor, rule: CostRule, options: CoverageOptions, names: list[str] | None
 ) -> xr.Dataset:
-    """Count the sets of a predictor's rule, in one read, and return the result, with the names of the classes if they are known."""
+    """Count the sets of a predictor's rule in one read, and build the result Dataset."""
     source = run.source
     refuse_soft(source, "conformal sets")
     n_groups = 0 if predictor.groups is None else predictor.groups.size
@@ -84,7 +84,7 @@ def evaluate_sets(
 
 
 def refuse_sums(tally: ProbabilityTally, source: Source, method: ConformalMethod) -> None:
-    """Raise if scores that are added up are not probabilities."""
+    """Raise if a method that sums probabilities read other scores."""
     if tally.n_refused:
         sample = source.sample(*tally.first_refused[:2])
         raise ScoresError(
@@ -105,25 +105,24 @@ def _values(
         "coverage_stderr": math.sqrt(coverage * (1 - coverage) / n) if n else math.nan,
         "average_set_size": int(sizes.sizes.sum()) / tally.n_rows,
         "n_hits": n_hits,
-        **_audit(n_hits, n, predictor, options),
+        **_hit_statistics(n_hits, n, predictor, options),
         "set_size_count": sizes.n_samples[:n_sizes],
         "set_hit_count": sizes.n_hits[:n_sizes],
         "size_coverage": _quotients(sizes.n_hits, sizes.n_labelled)[:n_sizes],
     }
     coords: Named = {"size": np.arange(n_sizes)}
     if by_class:
-        values |= _columns("class", tally.by_class, tally.by_class.n_hits.size)
-        values |= _over_classes(tally.by_class, options)
-        values |= _p_values("class", tally.by_class, predictor)
+        values |= _columns("class", tally.by_class, tally.by_class.n_hits.size, predictor)
+        values |= _summarise_classes(tally.by_class, options)
         coords |= {"class": np.arange(tally.by_class.n_hits.size), "level": [float(level) for level in options.levels]}
     if predictor.groups is not None:
-        values |= _columns("group", tally.by_group, predictor.groups.size)
-        values |= _p_values("group", tally.by_group, predictor)
+        values |= _columns("group", tally.by_group, predictor.groups.size, predictor)
         coords["group"] = predictor.groups
     return values, coords
 
 
-def _audit(n_hits: int, n: int, predictor: ConformalPredictor, options: CoverageOptions) -> dict[str, float]:
+def _hit_statistics(n_hits: int, n: int, predictor: ConformalPredictor, options: CoverageOptions) -> dict[str, float]:
+    """Return the interval and the p-values of the number of hits; NaN for several thresholds or without labels."""
     names = ("hits_low", "hits_high", "p_value_low", "p_value_high")
     if predictor.by is not None or not n:
         return dict.fromkeys(names, math.nan)
@@ -131,43 +130,38 @@ def _audit(n_hits: int, n: int, predictor: ConformalPredictor, options: Coverage
     return dict(zip(names, (*law.interval(options.confidence), law.at_most(n_hits), law.at_least(n_hits)), strict=True))
 
 
-def _over_classes(counts: CoverageCounts, options: CoverageOptions) -> Named:
+def _summarise_classes(counts: CoverageCounts, options: CoverageOptions) -> Named:
     """Return the summaries over the classes that occur."""
     occurs = counts.n_labelled > 0
     hits, n = counts.n_hits[occurs], counts.n_labelled[occurs]
-    each = _quotients(hits, n)
-    below = [
+    n_below = [
         np.count_nonzero(hits.astype(object) * level.denominator < n.astype(object) * level.numerator)
         for level in options.levels
     ]
     return {
-        "macro_coverage": math.fsum(each.tolist()) / n.size if n.size else math.nan,
-        "share_below": [count / n.size if n.size else math.nan for count in below],
+        "macro_coverage": math.fsum(_quotients(hits, n).tolist()) / n.size if n.size else math.nan,
+        "share_below": [count / n.size if n.size else math.nan for count in n_below],
     }
 
 
-def _columns(what: str, counts: CoverageCounts, n_groups: int) -> Named:
-    """Return the numbers of each class, or group."""
-    return {
-        f"{what}_n_labelled": counts.n_labelled[:n_groups],
-        f"{what}_coverage": _quotients(counts.n_hits, counts.n_labelled)[:n_groups],
-        f"{what}_average_set_size": _quotients(counts.sizes, counts.n_samples)[:n_groups],
+def _columns(kind: str, counts: CoverageCounts, n_groups: int, predictor: ConformalPredictor) -> Named:
+    """Return the numbers per class or group, with p-values of the hits if each has its own threshold."""
+    columns: Named = {
+        f"{kind}_n_labelled": counts.n_labelled[:n_groups],
+        f"{kind}_coverage": _quotients(counts.n_hits, counts.n_labelled)[:n_groups],
+        f"{kind}_average_set_size": _quotients(counts.sizes, counts.n_samples)[:n_groups],
     }
-
-
-def _p_values(what: str, counts: CoverageCounts, predictor: ConformalPredictor) -> Named:
-    """Return the p-value of the hits of each class, or group; nothing unless each has a threshold of its own."""
-    if predictor.by != what:
-        return {}
-    thresholds = predictor._counts.tolist(), predictor._ranks.tolist()
-    # The last group, of samples whose group was not met in calibration, has no threshold.
-    each = zip(*thresholds, counts.n_labelled.tolist(), counts.n_hits.tolist(), strict=False)
-    return {
-        f"{what}_p_value_low": [HitLaw(old, rank, n).at_most(hits) if n else math.nan for old, rank, n, hits in each]
-    }
+    if predictor.by == kind:
+        arrays = predictor._counts, predictor._ranks, counts.n_labelled, counts.n_hits
+        # The last group, of samples whose group did not occur in calibration, has no threshold.
+        rows = zip(*(array.tolist() for array in arrays), strict=False)
+        columns[f"{kind}_p_value_low"] = [
+            HitLaw(n_calibration, rank, n).at_most(hits) if n else math.nan for n_calibration, rank, n, hits in rows
+        ]
+    return columns
 
 
 def _quotients(parts: Ints, wholes: Ints) -> Floats:
-    """Return quotients, NaN where the whole is 0."""
+    """Return the quotients, NaN for division by 0."""
     with np.errstate(invalid="ignore"):
         return np.asarray(parts / wholes, np.float64)

@@ -1,1 +1,1 @@
-"""From what users pass to a source."""
+"""User input as sources."""

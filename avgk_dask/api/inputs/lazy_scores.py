@@ -1,6 +1,6 @@
-"""``LazyScores``, which are made of others while these are read; and samples: their axes, and which of them count.
+"""``LazyScores``, which are computed from other scores while these are read; sample axes; and sample conditions.
 
-Scores may have more than two axes: all but the last are samples, in row-major order. ``sample_conditions`` turns
+Scores may have more than two axes: all but the last are sample axes, in row-major order. ``sample_conditions`` turns
 ``where`` and ``ignore_index`` into conditions that tasks can read.
 """
 
@@ -28,7 +28,7 @@ from ..options import LabelsLike, Matrix, ScoresLike, SourceOptions, is_stored
 
 
 def flat_column(values: Matrix, n_samples: int) -> Matrix:
-    """Return a value for each sample as a column."""
+    """Return one value per sample as a column."""
     if values.ndim == 1:
         return values
     return _in_blocks(values).reshape((n_samples,))
@@ -45,34 +45,26 @@ def flat_rows(values: Matrix) -> Matrix:
 
 
 def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
-    """Return the labels of scores of more than two dimensions as a column, or as a matrix where they are soft.
-
-    Raises
-    ------
-    LabelsError
-        If they fit neither the samples nor the scores.
-
-    """
-    known = isinstance(labels, da.Array) or is_stored(labels) or hasattr(labels, "shape")
-    found: Any = labels if known else plain_array(labels, "labels", LabelsError)
-    if tuple(found.shape) not in (shape[:-1], shape):
+    """Return the labels of scores with more than two dimensions as a column, or as a matrix if they are soft."""
+    array: Any = labels if hasattr(labels, "shape") else plain_array(labels, "labels", LabelsError)
+    if tuple(array.shape) not in (shape[:-1], shape):
         raise LabelsError(
-            f"labels must have the samples' shape {shape[:-1]}, or the scores' shape {shape} where they are "
-            f"probabilities; got shape {tuple(found.shape)}. Reshape them."
+            f"labels must have the samples' shape {shape[:-1]}, or the scores' shape {shape} if they are "
+            f"probabilities; got shape {tuple(array.shape)}. Reshape them."
         )
-    return _in_blocks(found).reshape((-1,) if found.ndim < len(shape) else (-1, shape[-1]))
+    return _in_blocks(array).reshape((-1,) if array.ndim < len(shape) else (-1, shape[-1]))
 
 
 def with_lead(values: Any, lead: tuple[int, ...]) -> Any:
-    """Return a column or matrix with a row for each sample, with the samples in their own shape."""
+    """Return a column or matrix with the sample axis reshaped to the samples' own shape."""
     return values if len(lead) < 2 else values.reshape((*lead, *values.shape[1:]))
 
 
 class LazyScores(ABC):
-    """Scores that are made of others while these are read.
+    """Scores that are computed from other scores while these are read, for example by ``softmax``.
 
-    Every function takes them where it takes scores. The bits are the same for any chunking, scheduler and machine.
-    ``to_dask`` returns them as a Dask array, and ``numpy.asarray`` computes them. Made by ``softmax`` and its like.
+    Every function accepts them as scores. The bits are the same for any chunking, scheduler and machine. ``to_dask``
+    returns them as a Dask array, and ``numpy.asarray`` computes them.
 
     Examples
     --------
@@ -82,7 +74,6 @@ class LazyScores(ABC):
     softmax of scores, temperature 1: 1,000 x 4, float32, not computed yet
     >>> lazy.to_dask().sum().compute().item()
     1000.0
-
     """
 
     @abstractmethod
@@ -94,35 +85,33 @@ class LazyScores(ABC):
         labels
             As in ``evaluate``.
         options
-            ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether those stored
-            with the scores are taken if none are given.
-
+            ``missing``, ``where`` and ``ignore_index`` as in ``evaluate``; and ``own_labels``: whether to use the labels
+            stored with the scores if no others are given.
         """
 
     @property
     @abstractmethod
     def parts(self) -> Sequence[object]:
-        """The scores that they are made of."""
+        """The scores from which they are computed."""
 
     @property
     def frame(self) -> xr.DataArray | None:
         """The DataArray of the first part that has one, in (sample, class) order, or None."""
         return next((frame for part in self.parts if (frame := frame_of(part)) is not None), None)
 
-    def _told(self, what: str) -> str:
-        """Return the text that shows them: what they are, their shape and dtype."""
+    def _describe(self, kind: str) -> str:
         try:
             shape, dtype = " x ".join(f"{n:,}" for n in self.shape), self.dtype
         except AvgkError as error:
-            return f"{what}, which cannot be made: {error}"
-        return f"{what}: {shape}, {dtype}, not computed yet"
+            return f"{kind}, which cannot be computed: {error}"
+        return f"{kind}: {shape}, {dtype}, not computed yet"
 
     def _source(self) -> Source:
         return self.as_source(None, own_labels=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of samples, along each of their dimensions, and of classes."""
+        """Number of samples along each sample axis, and number of classes."""
         source = self._source()
         return (*source.lead, source.shape[1])
 
@@ -147,92 +136,82 @@ class LazyScores(ABC):
         return np.asarray(self.to_dask().compute(), dtype)
 
 
+def scores_variable(values: ScoresLike) -> ScoresLike:
+    """Return the variable ``scores`` of a Dataset; anything else unchanged."""
+    return values["scores"] if isinstance(values, xr.Dataset) and "scores" in values else values
+
+
 def frame_of(values: ScoresLike) -> xr.DataArray | None:
-    """Return the DataArray that scores are, or are made of, its classes last; None if there is none."""
+    """Return the DataArray of scores, or of the scores from which they are computed, classes last; or None."""
     if isinstance(values, LazyScores):
         return values.frame
-    frame = values["scores"] if isinstance(values, xr.Dataset) and "scores" in values else values
+    frame = scores_variable(values)
     if not isinstance(frame, xr.DataArray):
         return None
     return frame.transpose(..., "class") if "class" in frame.dims else frame
 
 
 def place_of(scores: object) -> str:
-    """Return how scores are named in the text of what is made of them: their location, or their own text."""
+    """Return a short name for scores in the description of lazy scores: their location, or their own description."""
     if isinstance(scores, LazyScores):
         return f"({repr(scores).partition(':')[0]})"
     return shown(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
 
 
-def places_of(given: object) -> Iterator[object]:
-    """Return the stores and files that scores, labels or masks are read from."""
-    if isinstance(given, LazyScores):
-        for part in given.parts:
+def places_of(values: object) -> Iterator[object]:
+    """Return the stores and files from which scores, labels or masks are read."""
+    if isinstance(values, LazyScores):
+        for part in values.parts:
             yield from places_of(part)
-    elif isinstance(given, StoredArrays):
-        yield from (array for array in (given.scores, given.labels, given.class_index) if array is not None)
-    elif isinstance(given, (xr.Dataset, xr.DataArray)):
-        frames = given.variables.values() if isinstance(given, xr.Dataset) else [given]
+    elif isinstance(values, StoredArrays):
+        yield from (array for array in (values.scores, values.labels, values.class_index) if array is not None)
+    elif isinstance(values, (xr.Dataset, xr.DataArray)):
+        frames = values.variables.values() if isinstance(values, xr.Dataset) else [values]
         yield from (stored for frame in frames if (stored := stored_array(frame.data)) is not None)
-        yield given.encoding.get("source")
+        yield values.encoding.get("source")
     else:
-        yield given
+        yield values
 
 
 def sample_conditions(
     where: LabelsLike, ignore_index: int | None, labels: Labels, lead: tuple[int, ...]
 ) -> list[Condition]:
-    """Return the conditions that samples must meet to count: those of both arguments, if both are given.
+    """Return the conditions of both arguments. Samples that do not meet all of them do not count.
 
-    ``lead`` is the shape of the samples, ``labels`` are those that ``ignore_index`` speaks of.
-
-    Raises
-    ------
-    DtypeError, ScoresError
-        If ``where`` is not boolean, or not one value per sample.
-    OptionError, LabelsError
-        If ``ignore_index`` is not an integer, or there are no class numbers.
-
+    ``lead`` is the shape of the samples. ``ignore_index`` is a value of ``labels``.
     """
-    found = [] if where is None else [Condition(_as_where(where, lead))]
+    conditions = [] if where is None else [Condition(_as_mask(where, lead))]
     if ignore_index is None:
-        return found
+        return conditions
     if isinstance(ignore_index, (bool, np.bool_)) or not isinstance(ignore_index, Integral):
         raise OptionError(f"ignore_index must be an integer; got {ignore_index!r}. Pass the label of padding.")
     if labels is None or labels.ndim != 1:
         got = "none" if labels is None else "probabilities"
-        raise LabelsError(
-            f"labels must be class numbers for ignore_index; got {got}. Say which samples exist with where."
-        )
-    return [*found, Condition(labels, int(ignore_index))]
+        raise LabelsError(f"labels must be class numbers for ignore_index; got {got}. Use where to select samples.")
+    return [*conditions, Condition(labels, int(ignore_index))]
 
 
-def _as_where(where: LabelsLike, lead: tuple[int, ...]) -> Labels:
+def _as_mask(where: LabelsLike, lead: tuple[int, ...]) -> Labels:
     """Return ``where`` as a boolean column, in memory, stored or in blocks."""
-    found = _found(where)
-    dtype = decoded_dtype(found) if is_stored(found) else found.dtype
+    values = where.data if isinstance(where, xr.DataArray) else where
+    stored = values if is_stored(values) else stored_array(values)
+    mask: Matrix
+    if stored is not None:
+        mask, dtype = stored, decoded_dtype(stored)
+    else:
+        mask = values if isinstance(values, da.Array) else plain_array(values, "where", ScoresError)
+        dtype = mask.dtype
     if dtype.kind != "b":
         raise DtypeError(
             f"where must be boolean; got dtype {dtype}. Compare it first, for example where=mask != 0, "
             "or name a label with ignore_index."
         )
-    if tuple(found.shape) != tuple(lead):
+    if tuple(mask.shape) != tuple(lead):
         hint = "Give True or False for each sample."
-        if any(n != n for n in found.shape):
+        if any(n != n for n in mask.shape):
             hint = "Call where.compute_chunk_sizes() first."
-        raise ScoresError(f"where must have the samples' shape {tuple(lead)}; got shape {tuple(found.shape)}. {hint}")
-    if is_stored(found):
-        check_chunks(found)
-    column = flat_column(found, math.prod(lead))
-    return checked_where(column) if isinstance(column, da.Array) else column
-
-
-def _found(where: LabelsLike) -> Matrix:
-    if is_stored(where):
-        return where
-    if isinstance(where, xr.DataArray):
-        where = where.data
-    stored = stored_array(where)
+        raise ScoresError(f"where must have the samples' shape {tuple(lead)}; got shape {tuple(mask.shape)}. {hint}")
     if stored is not None:
-        return stored
-    return where if isinstance(where, da.Array) else plain_array(where, "where", ScoresError)
+        check_chunks(stored)
+    column = flat_column(mask, math.prod(lead))
+    return checked_where(column) if isinstance(column, da.Array) else column

@@ -1,7 +1,7 @@
-"""The names of samples and classes that come with inputs: those of frames, coordinates, stores, files and lazy scores.
+"""Names of samples and classes in inputs: from frames, coordinates, stores, files and lazy scores.
 
-Frames of pandas, polars and Arrow are scores whose columns are classes. Names of several inputs must agree, in the same
-order.
+Frames of pandas, polars and Arrow are scores whose columns are classes. The names of several inputs must be equal, in the
+same order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -41,8 +41,13 @@ from ..options import LabelsLike, ScoresLike, check_missing, is_stored
 from .lazy_scores import LazyScores, frame_of
 
 
+def is_place(values: object) -> bool:
+    """Return whether an input is a path or URL, or a Zarr store, group or array already opened."""
+    return isinstance(values, (str, os.PathLike)) or is_zarr(values)
+
+
 def is_frame(values: Any) -> bool:
-    """Return whether something is a frame in memory: of pandas, polars or Arrow, none of which is imported here."""
+    """Return whether values are a frame of pandas, polars or Arrow in memory; imports no such library."""
     if hasattr(values, "__dask_graph__"):
         return False
     pandas = hasattr(values, "iloc") and hasattr(values, "columns")
@@ -51,50 +56,42 @@ def is_frame(values: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class FrameColumns:
-    """The columns of a frame: numbers and names of those that are scores, and the number of the one with labels."""
+def frame_columns(frame: Any) -> tuple[list[int], list[Any], int | None]:
+    """Return the positions and names of a frame's score columns, and the position of its labels, or None.
 
-    scores: list[int]
-    class_names: list[Any]
-    labels: int | None
-
-
-def frame_columns(frame: Any) -> FrameColumns:
-    """Return which columns of a frame are scores: all but one called ``labels`` or ``label``. Reads no values."""
+    All columns are scores except one called ``labels`` or ``label``. Reads no values.
+    """
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    own = next(
-        (i for name in LABEL_NAMES for i, other in enumerate(names) if isinstance(other, str) and other == name), None
-    )
-    scores = [i for i in range(len(names)) if i != own]
-    return FrameColumns(scores, [names[i] for i in scores], own)
+    texts = [name if isinstance(name, str) else None for name in names]
+    labels = next((texts.index(name) for name in LABEL_NAMES if name in texts), None)
+    scores = [i for i in range(len(names)) if i != labels]
+    return scores, [names[i] for i in scores], labels
 
 
 def frame_arrays(frame: Any) -> StoredArrays:
-    """Return the scores of a frame, its labels (a column ``labels`` or ``label``), and the names of its columns.
+    """Return the scores of a frame, its labels, and its column names.
 
-    Raises
-    ------
-    ScoresError
-        If some columns are integers and others are not, as labels of another name would be; or if no column is left.
-
+    Refuses a mix of integers and other columns: the integers may be labels under another name.
     """
-    columns = frame_columns(frame)
-    if not columns.scores:
-        raise ScoresError("scores must have columns of numbers; the frame has labels alone. Check it.")
-    kinds = [str(_kind(_column(frame, i))).lower() for i in columns.scores]
-    whole = [str(name) for name, kind in zip(columns.class_names, kinds, strict=True) if re.match("u?int", kind)]
-    if whole and len(whole) < len(kinds):
+    scores, class_names, labels = frame_columns(frame)
+    if not scores:
         raise ScoresError(
-            f"columns of scores must all be fractional numbers or all integers; {listed(whole)} {'is' if len(whole) == 1 else 'are'} "
-            "integers among others. Call the one with the class numbers 'labels', and drop what is no score."
+            "scores must have columns of numbers; got a frame with only labels. Pass the columns of scores as well."
         )
-    # Columns of Arrow may have equal names: they are taken by number, which polars does not know.
-    by_number = columns.scores if hasattr(frame, "column_names") else columns.class_names
-    scores = plain_array(frame.iloc[:, columns.scores] if hasattr(frame, "iloc") else frame.select(by_number))
-    labels = None if columns.labels is None else _column(frame, columns.labels)
-    texts = all(isinstance(name, str) for name in columns.class_names)
-    return StoredArrays(scores, labels, "", class_names=columns.class_names if texts else None)
+    kinds = [str(_kind(_column(frame, i))).lower() for i in scores]
+    integers = [str(name) for name, kind in zip(class_names, kinds, strict=True) if re.match("u?int", kind)]
+    if integers and len(integers) < len(kinds):
+        raise ScoresError(
+            f"columns of scores must all be fractional numbers or all integers; {listed(integers)} "
+            f"{'is' if len(integers) == 1 else 'are'} integers among others. Name the column with the class numbers "
+            "'labels', and drop columns that are not scores."
+        )
+    # Columns of Arrow may have equal names: they are selected by position, which polars does not support.
+    selection = scores if hasattr(frame, "column_names") else class_names
+    matrix = plain_array(frame.iloc[:, scores] if hasattr(frame, "iloc") else frame.select(selection))
+    are_texts = all(isinstance(name, str) for name in class_names)
+    column = None if labels is None else _column(frame, labels)
+    return StoredArrays(matrix, column, "", class_names=class_names if are_texts else None)
 
 
 def _column(frame: Any, i: int) -> Any:
@@ -108,23 +105,23 @@ def _kind(column: Any) -> object:
 
 
 def compute_frame(values: Any) -> Any:
-    """Return a frame or column of Dask as one of pandas; anything else unchanged."""
+    """Return a Dask frame or column as one of pandas; anything else unchanged."""
     is_lazy = hasattr(values, "__dask_graph__") and hasattr(values, "npartitions") and hasattr(values, "index")
     return values.compute() if is_lazy else values
 
 
 def open_once(scores: ScoresLike, missing: str | None = None) -> ScoresLike:
-    """Return scores that are used several times: a store opened, a frame of Dask computed, anything else unchanged."""
+    """Open a store, or compute a Dask frame, that is used several times; return other scores unchanged."""
     check_missing(missing)
-    if isinstance(scores, (str, os.PathLike)) or is_zarr(scores):
+    if is_place(scores):
         return open_arrays(scores, missing=missing)
     return compute_frame(scores)
 
 
 def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
-    """Return the names along each axis of an input, the classes last; an empty tuple if it carries none.
+    """Return the names along each axis of an input, classes last, or an empty tuple if it has no names.
 
-    Reads metadata only: names in stores are read when they are compared. ``variable`` is the one to take of a Dataset.
+    Reads metadata only: stored names are read when they are compared. ``variable`` is the variable of a Dataset.
     """
     if isinstance(values, LazyScores):
         return _first_known([names_of(part, owner) for part in values.parts])
@@ -136,7 +133,7 @@ def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
         return _first_known([axes_of(frame, owner), () if stored is None else _array_names(stored, owner)])
     if isinstance(values, StoredArrays):
         return _store_names(values, owner)
-    if isinstance(values, (str, os.PathLike)) or is_zarr(values):
+    if is_place(values):
         if variable == "scores":
             return _store_names(open_arrays(values), owner)
         array = None if isinstance(values, (str, os.PathLike)) and is_row_file(values) else open_labels(values)
@@ -144,7 +141,7 @@ def names_of(values: object, owner: str, variable: str = "scores") -> Axes:
     if is_frame(values) and variable == "scores":
         rows, columns = axes_of(values, owner)
         assert columns is not None
-        names = frame_columns(values).class_names
+        names = frame_columns(values)[1]
         return rows, replace(columns, load=lambda: names_from_list(names, owner).values)
     return axes_of(values, owner)
 
@@ -153,13 +150,13 @@ def _dataset_names(values: xr.Dataset, owner: str, variable: str) -> Axes:
     if variable not in values:
         return ()
     axes = names_of(values[variable], owner)
-    if "class_index" in values and "class" in values.coords:  # the columns of a truncated store are no classes
+    if "class_index" in values and "class" in values.coords:  # the columns of a truncated store are not classes
         return (*(axes[:-1] or (None,)), axes_of(values["class"], owner)[0])
     return axes
 
 
 def _store_names(arrays: StoredArrays, owner: str) -> Axes:
-    """Return the names of a store's samples and classes: its coordinates, and its attribute ``class_names``."""
+    """Return the names of a store's samples and classes, from its coordinates and its attribute ``class_names``."""
     lead = arrays.scores.ndim - 1
     axes = _array_names(arrays.scores, owner) if is_stored(arrays.scores) else (None,) * (lead + 1)
     classes = None if arrays.class_index is not None else axes[-1]
@@ -174,33 +171,35 @@ def _array_names(array: StoredArray, owner: str) -> Axes:
 
 
 def _coordinate_names(array: StoredArray, axis: int, owner: str) -> AxisNames | None:
-    found = coordinate_of(array, axis)
-    if found is None:
+    coordinate = coordinate_of(array, axis)
+    if coordinate is None:
         return None
-    folder, _, name = found.path.rpartition("/")
+    folder, _, name = coordinate.path.rpartition("/")
     root = shown(str(array.store_path.store)).removesuffix(f"/{array.path}")
     group = f", group={folder!r}" if folder else ""
     place = f"xarray.open_zarr({root!r}{group})[{name!r}].values"
     return AxisNames(
-        owner, lambda: read_values(found), place, stored_as=(bare_store(found.store_path.store), found.path)
+        owner,
+        lambda: read_values(coordinate),
+        place,
+        stored_as=(bare_store(coordinate.store_path.store), coordinate.path),
     )
 
 
 def _first_known(several: Sequence[Axes]) -> Axes:
-    """Return for each axis the names of the first input that has some, but for those that merely count."""
-    several = [axes for axes in several if axes]
-    found: list[AxisNames | None] = []
-    for position in range(max((len(axes) for axes in several), default=0)):
+    """Return for each axis the names of the first input that has names other than 0, 1, ..., or else any names."""
+    merged: list[AxisNames | None] = []
+    for position in range(max(map(len, several), default=0)):
         known = [axes[position] for axes in several if len(axes) > position and axes[position] is not None]
-        found.append(next((names for names in known if names and not names.is_default), known[0] if known else None))
-    return tuple(found)
+        merged.append(next((names for names in known if names and not names.is_default), known[0] if known else None))
+    return tuple(merged)
 
 
 def check_inputs(scores: Callable[[], Axes], lead: int, **others: LabelsLike) -> None:
-    """Refuse labels, masks or groups whose names differ from those of the scores, or of each other.
+    """Refuse labels, masks or groups whose names differ from those of the scores or of each other.
 
-    ``scores`` gives the names of the scores; ``lead`` is the number of their axes that are samples. Labels that are a
-    matrix have class names as well.
+    ``scores`` returns the names of the scores, whose first ``lead`` axes are samples. A matrix of labels may also have
+    class names.
     """
     named = [axes for owner, values in others.items() if any(axes := names_of(values, owner, "labels"))]
     if named:
@@ -208,7 +207,7 @@ def check_inputs(scores: Callable[[], Axes], lead: int, **others: LabelsLike) ->
 
 
 def check_same_names(scores: Mapping[str, ScoresLike]) -> None:
-    """Refuse scores whose samples or classes are named otherwise than those of the first, or come in another order."""
+    """Refuse scores whose sample or class names differ from those of the first, or are in another order."""
     frames = {owner: frame for owner, values in scores.items() if (frame := frame_of(values)) is not None}
     for (first, ours), (owner, theirs) in combinations(frames.items(), 2):
         if theirs.dims != ours.dims:
@@ -221,54 +220,47 @@ def check_same_names(scores: Mapping[str, ScoresLike]) -> None:
 
 
 def check_same_classes(scores: ScoresLike, other: ScoresLike, owner: str) -> None:
-    """Refuse scores of other samples whose classes are named otherwise, or come in another order."""
+    """Refuse scores of other samples whose class names differ, or are in another order."""
     axes = names_of(scores, "scores"), names_of(other, owner)
     check_axes([each[-1:] for each in axes], 0, ScoresError)
 
 
 def check_class_names(scores: ScoresLike, classes: Sequence[str] | None, owner: str, expression: str) -> None:
-    """Refuse scores whose class names are not those of a calibrator or predictor, in the same order."""
+    """Refuse scores whose class names differ from those of a calibrator or predictor, or are in another order."""
     theirs = () if classes is None else (names_from_list(classes, owner, expression),)
     check_axes([theirs, names_of(scores, "scores")[-1:]], 0, ScoresError)
 
 
 def recorded_names(scores: ScoresLike) -> tuple[str, ...] | None:
-    """Return the names of the classes of scores as texts, for a file or a later call; None if they have none."""
+    """Return the class names of scores as texts, for a file or a later call; None if they have none."""
     names = next(iter(names_of(scores, "scores")[-1:]), None)
     return None if names is None or names.is_default else tuple(str(name) for name in names.values)
 
 
 def class_names_of(scores: ScoresLike) -> list[str] | None:
-    """Return the names of the classes that come with scores; None if they have none, or are numbered."""
+    """Return the class names of scores; None if they have none, or numbers as names."""
     names = next(iter(names_of(scores, "scores")[-1:]), None)
     if names is None or names.is_default or not all(isinstance(name, str) for name in names.values):
         return None
     return [str(name) for name in names.values]
 
 
-def class_vector(values: Any, what: str, scores: ScoresLike, n_classes: int) -> Array:
-    """Return one number per class, such as frequencies, as an array.
-
-    Raises
-    ------
-    OptionError
-        If some are masked or missing, or they name classes otherwise than the scores do, or in another order.
-
-    """
-    names = next(iter(axes_of(values, what)), None)
+def class_vector(values: Any, argument: str, scores: ScoresLike, n_classes: int) -> Array:
+    """Return one number per class, such as frequencies, as an array; refuse class names that differ from the scores'."""
+    names = next(iter(axes_of(values, argument)), None)
     if names is not None:
         axes = names_of(scores, "scores")
         classes = axes[-1] if axes and axes[-1] is not None else default_names(n_classes, "scores")
         if as_positions(names.values, n_classes) is not None and as_positions(classes.values, n_classes) is None:
-            classes = default_names(n_classes, "scores")  # class numbers are right for classes of any names
+            classes = default_names(n_classes, "scores")  # class numbers fit classes with any names
         check_names(classes, names, "class", OptionError)
     else:
         check_axes([(), names_of(scores, "scores")[-1:]], 0, OptionError)
-    return plain_array(values, what, OptionError)
+    return plain_array(values, argument, OptionError)
 
 
 def texts_of(labels: Any) -> Array | None:
-    """Return labels that are texts, missing ones as None; or None if they are not texts."""
+    """Return text labels as an array with None for missing labels; return None if the labels are not texts."""
     if is_stored(labels):
         if not is_text(labels) or labels.ndim != 1:
             return None
@@ -284,7 +276,9 @@ def texts_of(labels: Any) -> Array | None:
     dtype = getattr(labels, "dtype", getattr(labels, "type", None))
     if isinstance(dtype, np.dtype) and dtype.kind not in "OUT":
         return None
-    if re.search(r"(^|\.)(u?int|float|double|half|bool|bfloat|complex)", str(dtype).lower()):  # of other libraries
+    if re.search(
+        r"(^|\.)(u?int|float|double|half|bool|bfloat|complex)", str(dtype).lower()
+    ):  # dtypes of other libraries
         return None
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(labels, method):
@@ -297,20 +291,13 @@ def texts_of(labels: Any) -> Array | None:
         if texts[sample] is None and not is_missing(label):
             raise LabelsError(
                 f"labels must be all class names or all class numbers; got {label!r:.80} at sample {sample} among names. "
-                "Give one kind; None means unlabelled."
+                "Pass one kind; None means unlabelled."
             )
     return texts
 
 
 def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]) -> LabelsLike:
-    """Return labels that are texts as the numbers of the classes of those names; others, or without names, unchanged.
-
-    Raises
-    ------
-    LabelsError
-        If a name is not that of a class, or two classes have it.
-
-    """
+    """Replace class names as labels by class numbers; return labels unchanged if either has no names."""
     texts = texts_of(labels)
     known = None if texts is None else classes()
     if texts is None or known is None or known.is_default:
@@ -318,15 +305,15 @@ def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]
     names = [str(name) for name in known.values]
     numbers = {name: number for number, name in enumerate(names)}
     if len(numbers) < len(names):
-        twice = next(name for number, name in enumerate(names) if numbers[name] != number)
+        shared = next(name for number, name in enumerate(names) if numbers[name] != number)
         raise LabelsError(
-            f"labels must be class numbers for classes that share a name; got names, and {twice!r} is that of several classes. "
+            f"labels must be class numbers if classes share a name; got names, and several classes are called {shared!r}. "
             "Rename the classes, or pass numbers."
         )
-    found = np.array([UNLABELLED if text is None else numbers.get(text, len(names)) for text in texts], np.int64)
-    if (found == len(names)).any():
-        sample = int((found == len(names)).argmax())
+    column = np.array([UNLABELLED if text is None else numbers.get(text, len(names)) for text in texts], np.int64)
+    if (column == len(names)).any():
+        sample = int((column == len(names)).argmax())
         near = difflib.get_close_matches(texts[sample], names, 1)
         hint = f"Did you mean {near[0]!r}?" if near else LABELS_CURE
         raise LabelsError(f"labels must be class names of the scores; got {texts[sample]!r} at sample {sample}. {hint}")
-    return found
+    return column

@@ -1,4 +1,4 @@
-"""``Evaluator``: the result of ``evaluate``, from the batches of an evaluation loop, without a store."""
+"""``Evaluator``: the result of ``evaluate`` from the batches of an evaluation loop, without a store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .streaming import EvaluatorSpec, EvaluatorState, StreamingScan
 
 
 class Evaluator:
-    """Evaluates the batches of a loop as they come: the Dataset of ``evaluate``, bit for bit, and nothing is stored.
+    """Evaluates the batches of a loop as they arrive: the Dataset of ``evaluate``, bit for bit, without storing the scores.
 
-    The number of samples need not be known. Samples count in the order in which they come, which is the order in which ties at
-    a threshold are kept. What is held is what lies near the thresholds, within a fixed limit for any number of samples.
+    The number of samples need not be known. Ties at a threshold are kept in the order in which the samples arrive. Only
+    scores near the thresholds are retained, within a fixed memory limit for any number of samples.
 
     Parameters
     ----------
@@ -36,48 +36,46 @@ class Evaluator:
     k
         Budget or sequence of budgets in (0, C], as for ``evaluate``.
     straddle
-        Whether to analyse the ambiguity as well. It holds twice the largest k scores of each sample, 4 or 8 bytes each, up to
-        ``avgk.ranked-bytes`` (128 MB), and bins beyond that, with the error certified.
+        Whether to compute the straddle strengths as well. This retains the 2 k largest scores of each sample for the
+        largest k, 4 or 8 bytes each, up to ``avgk.ranked-bytes`` (128 MB), and then bins with a certified error.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     by
-        ``"class"``: ``result`` is the Dataset of ``breakdown`` by class instead, which needs class numbers as labels. For
-        both, update two evaluators.
+        ``"class"``: ``result`` returns the Dataset of ``breakdown`` by class instead, which needs class numbers as labels.
+        For both results, update two evaluators.
     like
-        An evaluator of the same samples in the same order, and with the same options, whose ``result`` was refused. It tells
-        where thresholds and cuts through ties are.
+        An evaluator with the same options and the same samples in the same order, whose ``result`` raised an
+        ``UnsettledError``. Its counts show where the thresholds and the cuts through ties are.
 
     Attributes
     ----------
     n_samples
-        Samples so far; those that do not exist do not count.
+        Number of samples so far, without those left out.
     n_bytes
         Bytes of the retained scores and counts.
 
     Raises
     ------
     BudgetError
-        Where a budget is no number in (0, C].
+        If a budget is not a number in (0, C].
     OptionError
-        Where ``n_classes`` is no positive integer, an option is none of the values it may take, or ``like`` was asked for
-        something else.
+        If ``n_classes`` is not a positive integer, an option is not one of the values it may take, or ``like`` has other
+        options.
 
     Notes
     -----
-    Cost: each batch is looked at once. Small batches are copied, and scanned together in pieces of ``avgk.task-bytes`` (8 MB).
+    Cost: each batch is scanned once. Small batches are copied, and scanned together in pieces of ``avgk.task-bytes`` (8 MB).
 
-    Memory: a piece of rows; and at most ``avgk.max-events`` events (6 million of 18 to 32 bytes), of which half is planned for.
-    That is some 80 MB for any number of samples, and 250 MB for a moment when brackets are narrowed. The first piece gives each
-    threshold a generous bracket, from half of k to twice k labels a sample. Everything inside is held while it fits; for k up to
-    10 that is a hundred thousand samples. Then brackets are narrowed, as far as is needed, by what the counts so far say of any
-    number of samples to come, and what lies outside becomes counts.
+    Memory: one piece, and at most ``avgk.max-events`` events (6 million of 18 to 32 bytes), usually half of them. This is
+    about 80 MB for any number of samples, and 250 MB for a moment when brackets are narrowed. The first piece gives each
+    threshold a generous bracket, from k / 2 to 2 k labels per sample. All scores inside are retained while they fit: for k
+    up to 10, those of a hundred thousand samples. Then the counts so far narrow the brackets, for any number of further
+    samples, and scores outside become counts. Clusters take about 16 more bytes per cluster and budget.
 
-    With clusters, some 16 more bytes are held for each cluster and budget.
-
-    No number is ever wrong: at the end the counts prove that each threshold was held. Where later batches are so unlike the
-    first ones that it was not, or where a budget ends among millions of ties, ``result`` refuses with an ``UnsettledError``.
-    A second run, with ``like``, then has brackets that are certain to hold; it is refused only if more lies inside than can
-    be held, and leaves narrower ones.
+    Results are never wrong: at the end the counts prove that each threshold was retained. If it was not, because later
+    batches differ strongly from the first ones, or if a budget ends among millions of ties, ``result`` raises an
+    ``UnsettledError``. A second run with ``like`` uses brackets that contain the thresholds for certain. It fails only if
+    more scores lie inside than can be retained, and then leaves narrower brackets.
 
     Examples
     --------
@@ -89,7 +87,6 @@ class Evaluator:
     ...     evaluator.update(scores[first : first + 32], labels[first : first + 32])
     >>> evaluator.result().equals(avgk.evaluate(scores, labels, k=[1, 2.5], straddle=False))
     True
-
     """
 
     def __init__(
@@ -113,24 +110,24 @@ class Evaluator:
         budgets = parse_budgets(k, int(n_classes))
         spec = EvaluatorSpec(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)
         self._state = EvaluatorState(spec)
-        #: The error that every call raises, once scores or labels were refused that had been taken in.
+        #: The error that every later call raises, after a failure while scores were added.
         self._failed: AvgkError | None = None
-        #: The file that some of it comes from, or nothing.
+        #: The file from which some of the state was loaded, or "".
         self._file = ""
         if like is not None:
             if not isinstance(like, Evaluator):
                 raise OptionError(
-                    f"like must be an Evaluator; got {type(like).__name__}. Pass the one that was refused."
+                    f"like must be an Evaluator; got {type(like).__name__}. Pass the one of the first run."
                 )
             self._check_spec(like, "like")
             with naming_file(like._file):
                 first = like._state.scan
                 self._state.hints = None if first is None else first.as_hints()
 
-    def _check_spec(self, other: Evaluator, what: str) -> None:
-        mine, its = self._state.spec, other._state.spec
-        if its != mine:
-            raise OptionError(f"{what} must have the same options; got {its}. Make it with {mine}.")
+    def _check_spec(self, other: Evaluator, argument: str) -> None:
+        ours, theirs = self._state.spec, other._state.spec
+        if theirs != ours:
+            raise OptionError(f"{argument} must have the same options; got {theirs}. Make it with {ours}.")
 
     def _check_sound(self) -> None:
         if self._failed is not None:
@@ -138,7 +135,7 @@ class Evaluator:
 
     @property
     def n_samples(self) -> int:
-        """Samples so far; those that do not exist do not count."""
+        """Number of samples so far, without those left out."""
         return self._state.n_samples
 
     @property
@@ -149,10 +146,10 @@ class Evaluator:
     def __repr__(self) -> str:
         spec, scan = self._state.spec, self._state.scan
         budgets = ", ".join(f"{float(k):g}" for k in spec.budgets)
-        held = "all scores" if scan is None or scan.scan is None else "what lies near the thresholds"
+        retained = "all scores" if scan is None or scan.scan is None else "the scores near the thresholds"
         return (
             f"<avgk_dask.Evaluator: {self.n_samples:,} samples of {spec.n_classes:,} classes, k = {budgets}; "
-            f"holds {held}, {self.n_bytes / 1e6:,.1f} MB>"
+            f"retains {retained}, {self.n_bytes / 1e6:,.1f} MB>"
         )
 
     def update(
@@ -164,47 +161,47 @@ class Evaluator:
         ignore_index: int | None = None,
         clusters: object = None,
     ) -> None:
-        """Take in a batch: scores of samples x classes, and a label (or a row of probabilities) for each sample.
+        """Add a batch: scores of samples x classes, and a label (or a row of probabilities) for each sample.
 
         Parameters
         ----------
         scores
-            Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another that NumPy can read, of one dtype in
-            all batches. Of more dimensions, all but the last are samples. The array may be used again afterwards.
+            Matrix of samples x ``n_classes``: an array of NumPy, torch, JAX or another library that NumPy can read, with the
+            same dtype in all batches. With more dimensions, the last axis is the class axis. The array may be reused.
         labels
-            One integer for each sample (negative, masked or null: unlabelled), or a matrix of probabilities like the
-            scores; either all batches have labels, of one kind, or none has.
+            One integer per sample (negative, masked or null: unlabelled), or a matrix of probabilities like the scores.
+            Either all batches have labels of the same kind, or none has labels.
         where
-            One boolean per sample: samples where it is False do not exist (padding).
+            One boolean per sample: samples where it is False (padding) are left out.
         ignore_index
-            The label of samples that do not exist: short for ``where = labels != ignore_index``.
+            The label of samples to leave out: short for ``where = labels != ignore_index``.
         clusters
-            Integer below 2**31 for each sample, the same for samples that belong together, in this batch or any other (tokens
-            of a document): standard errors are then those of independent clusters. Either all batches have them, or none.
+            One integer below 2**31 per sample, equal for samples that belong together in any batch, such as the tokens of
+            a document. Standard errors are then those of independent clusters. Either all batches have clusters, or none.
 
         Raises
         ------
         ScoresError, LabelsError, DtypeError, OptionError
-            If the batch does not fit, which leaves everything unchanged; also if it names its classes otherwise than the batches
-            before, or labels, ``where`` or clusters name samples otherwise than the scores. NaN is found when a piece is full,
-            which refuses every call after that, or by ``result``.
+            If the batch does not fit, if its class names differ from those of earlier batches, or if the sample names of
+            labels, ``where`` or clusters differ from those of the scores; the evaluator then stays unchanged. NaN raises
+            an error when a piece is full, and in every later call, or in ``result``.
         """
         self._check_sound()
         state, spec = self._state, self._state.spec
         others = {"labels": labels, "where": where, "clusters": clusters}
-        class_names = check_batch(scores, others, state.class_names, "the batches before")
-        batch, n_given = as_batch(
+        class_names = check_batch(scores, others, state.class_names, "the earlier batches")
+        batch, n_samples = as_batch(
             scores, labels, where, ignore_index, clusters, n_classes=spec.n_classes, first=state.n_given
         )
         if spec.by_class and batch.kind != HARD:
             raise LabelsError(
-                f"labels must be class numbers alone for by='class'; got {batch.kind}. Give one for each sample."
+                f"labels must be class numbers alone for by='class'; got {batch.kind}. Pass one for each sample."
             )
         if state.scan is None and len(batch.scores):
             state.scan = StreamingScan(spec, batch.scores.dtype, batch.kind, state.hints)
         if state.scan is not None:
             check_alike(batch, state.scan.dtype, state.scan.kind)
-        state.n_given, state.class_names = state.n_given + n_given, class_names
+        state.n_given, state.class_names = state.n_given + n_samples, class_names
         state.is_masked |= where is not None or ignore_index is not None
         if state.scan is not None:
             with self._failing():
@@ -212,7 +209,7 @@ class Evaluator:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Refuse every later call once this one has failed, which may have gone half-way."""
+        """Make every later call fail if this one fails, since it may have changed part of the state."""
         try:
             with naming_file(self._file):
                 yield
@@ -221,20 +218,20 @@ class Evaluator:
             raise
 
     def result(self) -> xr.Dataset:
-        """Return the result for all samples so far; more may come after it.
+        """Return the result for all samples so far; more may be added later.
 
         Returns
         -------
         Dataset
-            What ``evaluate`` (or ``breakdown`` by class) gives for the same samples, labels and options. The attribute ``store`` is empty,
-            ``reads`` is 1, and ``score_kind`` looks at a few samples of each piece.
+            The result of ``evaluate`` (or ``breakdown`` by class) for the same samples, labels and options. The attribute
+            ``store`` is empty, ``reads`` is 1, and ``score_kind`` is based on a few samples of each piece.
 
         Raises
         ------
         UnsettledError
-            If the retained scores do not prove every threshold; the text says for which k, and what to do.
+            If the retained scores do not prove every threshold. The message names these k, and what to do.
         ScoresError
-            If there is no sample.
+            If no sample was added.
         """
         self._check_sound()
         state = self._state
@@ -252,7 +249,7 @@ class Evaluator:
         return result
 
     def merge(self, other: Evaluator) -> Self:
-        """Take in all samples of another evaluator, after the own ones; the other does not change.
+        """Append all samples of another evaluator, which stays unchanged.
 
         Parameters
         ----------
@@ -267,30 +264,29 @@ class Evaluator:
         Raises
         ------
         OptionError, DtypeError, LabelsError, ScoresError
-            If the other has other options, or has scores of another dtype, labels of another kind or classes of
-            other names.
+            If options, dtype, kind of labels or class names differ.
         """
         if not isinstance(other, Evaluator):
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
         if other is self:
-            raise OptionError("other must be another Evaluator; got the same. Its samples are there already.")
+            raise OptionError("other must be another Evaluator; got the same. It already has these samples.")
         self._check_spec(other, "other")
-        mine, its = self._state, other._state
-        if mine.class_names is not None and its.class_names is not None:
-            names = names_from_list(mine.class_names, "this evaluator"), names_from_list(its.class_names, "other")
+        ours, theirs = self._state, other._state
+        if ours.class_names is not None and theirs.class_names is not None:
+            names = names_from_list(ours.class_names, "this evaluator"), names_from_list(theirs.class_names, "other")
             check_names(*names, "class", ScoresError)
         self._check_sound()
         other._check_sound()
-        if its.scan is not None:
-            if mine.scan is None:
-                mine.scan = StreamingScan(mine.spec, its.scan.dtype, its.scan.kind, mine.hints)
-            check_alike(its.scan.waiting.rows, mine.scan.dtype, mine.scan.kind)
+        if theirs.scan is not None:
+            if ours.scan is None:
+                ours.scan = StreamingScan(ours.spec, theirs.scan.dtype, theirs.scan.kind, ours.hints)
+            check_alike(theirs.scan.waiting.rows, ours.scan.dtype, ours.scan.kind)
             self._file = self._file or other._file
             with self._failing():
-                mine.scan.merge(its.scan, mine.n_given)
-        mine.class_names = mine.class_names or its.class_names
-        mine.n_given += its.n_given
-        mine.is_masked |= its.is_masked
+                ours.scan.merge(theirs.scan, ours.n_given)
+        ours.class_names = ours.class_names or theirs.class_names
+        ours.n_given += theirs.n_given
+        ours.is_masked |= theirs.is_masked
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -299,7 +295,7 @@ class Evaluator:
         Parameters
         ----------
         path
-            Path or URL of the file; one that is there is replaced.
+            Path or URL of the file. An existing file is replaced.
 
         Raises
         ------
@@ -311,7 +307,7 @@ class Evaluator:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the evaluator that ``save`` wrote; it goes on as if nothing had happened.
+        """Load an evaluator that ``save`` wrote, to continue the loop.
 
         Parameters
         ----------
@@ -321,14 +317,14 @@ class Evaluator:
         Returns
         -------
         Evaluator
-            In the state that was saved.
+            In the saved state.
 
         Raises
         ------
         ReadError
-            If there is no such file, it is damaged, or another version wrote it. A file that was forged, whose hash is right, is
-            refused here, or by the first call that meets what does not fit together.
+            If the file does not exist, is damaged, or another version wrote it. A forged file with a correct hash is
+            refused here, or by the first call that uses the inconsistent part.
         """
-        made = cls.__new__(cls)
-        made._state, made._failed, made._file = read_state(path), None, shown(path)
-        return made
+        evaluator = cls.__new__(cls)
+        evaluator._state, evaluator._failed, evaluator._file = read_state(path), None, shown(path)
+        return evaluator

@@ -1,7 +1,7 @@
-"""Evaluators as files: their state as plain arrays and JSON, with a hash.
+"""Files of evaluators: their state as plain arrays and JSON, with a hash.
 
-A hash proves that a file is unchanged, not who wrote it. So all indices that compiled loops use, and all sizes that memory is
-allocated for, are checked. Other inconsistencies are found at the latest by the code that meets them (``naming_file``).
+The hash proves that a file is unchanged, not who wrote it. Hence all indices into compiled loops and all sizes of allocated
+memory are checked. Other inconsistencies raise errors later, which ``naming_file`` turns into a ``ReadError``.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
 from .open_scan import ALL_BANDS, OpenScan
 from .streaming import EvaluatorSpec, EvaluatorState, FirstTies, Hints, StreamingScan
 
-#: Bands that a file may have: more than 30 TB of scores.
-_MOST_BANDS = 1 << 22
-#: Fields of a shape that depend on settings, which may be others now, or on the number of bands.
-_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_apart", "n_bands", "band_rows",
+#: The largest number of bands in a file: more than 30 TB of scores.
+_MAX_BANDS = 1 << 22
+#: Fields of a shape that depend on settings, which may have changed since, or on the number of bands.
+_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_separate_labels", "n_bands", "band_rows",
              "n_together", "strata_bytes", "looked", "ranked_bins"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SavedScan(Record):
-    """An open scan: its plan and those of its waves in plain values."""
+    """An open scan in plain values, with the plans of its waves."""
 
     plan: Wave
     windowed: bool
@@ -65,27 +65,29 @@ class SavedScan(Record):
         waves = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
         counts = tuple(counts for _, counts in scan.waves)
         sizes = scan.windowed, scan.n_groups, scan.n_bands
-        plan = Wave.of(scan.plan, ())
-        return cls(plan, *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain)
+        return cls(Wave.of(scan.plan, ()), *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain)
 
     def restore(self, owner: StreamingScan) -> OpenScan:
-        """Return the scan of the samples of its owner."""
+        """Return the checked scan of its owner's samples."""
         shape = _shape(self.plan, owner.open_shape())
         low, top = key_range(shape.dtype)
-        _require(low <= self.plan.highest <= top, "its highest score is none")
-        where = low, shift_to_fit(top - low + 1, N_BINS), self.plan.highest
-        _require((self.plan.sample_base, self.plan.sample_shift) == where[:2], "its sample has other bins")
-        plan = ScanPlan(shape, _zones(self.plan, shape, where[2]), *where, self.plan.expected_events)
-        waves = [(_zones(wave, shape, where[2]), n) for wave, n in zip(self.wave_plans, self.wave_counts, strict=True)]
-        for zones, counts in waves:
-            _check_bins(counts, (zones.floors.size, zones.n_bins))
-        _require(self.windowed == owner.windowed, "its windows are not those of its labels")
-        _require(self.n_groups > 0 and 0 < self.n_bands <= _MOST_BANDS, "it has no bands, or too many")
+        _require(low <= self.plan.highest <= top, "invalid highest score")
+        sample = low, shift_to_fit(top - low + 1, N_BINS)
+        _require((self.plan.sample_base, self.plan.sample_shift) == sample, "a sample with other bins")
+        zones = _zones(self.plan, shape, self.plan.highest)
+        plan = ScanPlan(shape, zones, *sample, self.plan.highest, self.plan.expected_events)
+        waves = [
+            (_zones(wave, shape, plan.highest), n) for wave, n in zip(self.wave_plans, self.wave_counts, strict=True)
+        ]
+        for table, counts in waves:
+            _check_bins(counts, (table.floors.size, table.n_bins))
+        _require(self.windowed == owner.windowed, "windows that do not fit the labels")
+        _require(self.n_groups > 0 and 0 < self.n_bands <= _MAX_BANDS, "an invalid number of bands")
         tallies = *self.so_far, *self.parts
-        _require(tallies and len(self.so_far) <= 1, "it has no tallies")
+        _require(tallies and len(self.so_far) <= 1, "an invalid number of tallies")
         for tally in tallies:
             _check_tally(tally, plan, self.n_bands)
-        _require(self.n_narrowed >= 0, "brackets narrowed before any row")
+        _require(self.n_narrowed >= 0, "a negative number of rows")
         sizes = self.windowed, self.n_groups, self.n_bands
         so_far = self.so_far[0] if self.so_far else None
         budgets = owner.spec.budgets
@@ -94,7 +96,7 @@ class SavedScan(Record):
 
 @dataclass(frozen=True)
 class SavedRows(Record):
-    """The rows that wait, as bytes, and what all rows have in common."""
+    """A streaming scan in plain values: its waiting rows, as bytes, and the scan of all earlier rows."""
 
     dtype: str
     kind: str
@@ -107,7 +109,7 @@ class SavedRows(Record):
 
     @classmethod
     def of(cls, owner: StreamingScan) -> SavedRows:
-        """Return the state of a scan in plain values."""
+        """Return a streaming scan in plain values."""
         rows = owner.waiting.rows
         labels = () if rows.labels is None else (rows.labels,)
         scan = () if owner.scan is None else (SavedScan.of(owner.scan),)
@@ -116,29 +118,28 @@ class SavedRows(Record):
         return cls(owner.dtype.name, owner.kind, as_bytes, labels, rows.numbers, scan, owner.ties, hints)
 
     def restore(self, spec: EvaluatorSpec) -> StreamingScan:
-        """Return the scan of an evaluator with these options."""
+        """Return the checked scan of an evaluator with these options."""
         kinds = (HARD,) if spec.by_class else (NO_LABELS, HARD, SOFT, CLUSTERED)
-        _require(self.kind in kinds, f"its labels are of another kind than {' or '.join(kinds)}")
+        _require(self.kind in kinds, f"labels of another kind than {' or '.join(kinds)}")
         dtype, hints = check_dtype(self.dtype), self.hints[0] if self.hints else None
         _check_ties(self.ties, spec, dtype)
         _check_hints(hints, spec, dtype)
-        made = StreamingScan(spec, dtype, self.kind, hints)
+        scan = StreamingScan(spec, dtype, self.kind, hints)
         batch = self._batch(spec.n_classes, dtype)
-        made.scan, made.ties = self.scan[0].restore(made) if self.scan else None, self.ties
-        made.add(batch)
-        return made
+        scan.scan, scan.ties = self.scan[0].restore(scan) if self.scan else None, self.ties
+        scan.add(batch)
+        return scan
 
     def _batch(self, n_classes: int, dtype: Dtype) -> Batch:
-        """Return the rows that wait."""
+        """Return the checked waiting rows."""
         n, labels = len(self.numbers), self.labels[0] if self.labels else None
-        _require(self.numbers.shape == (n,) and self.numbers.dtype == np.int64, "its rows have no numbers")
-        as_bytes = self.scores.dtype == np.uint8 and self.scores.shape == (n, n_classes * dtype.itemsize)
-        _require(as_bytes, f"its rows have not {n_classes} scores each")
-        _require((labels is None) == (self.kind == NO_LABELS), "its rows have labels of another kind")
+        _require(self.numbers.shape == (n,) and self.numbers.dtype == np.int64, "invalid numbers of rows")
+        is_matrix = self.scores.dtype == np.uint8 and self.scores.shape == (n, n_classes * dtype.itemsize)
+        _require(is_matrix, f"rows without {n_classes} scores each")
+        _require((labels is None) == (self.kind == NO_LABELS), "labels of another kind")
         if labels is not None:
-            _require(
-                labels.ndim == 1 + (self.kind == SOFT) and labels.dtype.itemsize == 8, "its labels are of another kind"
-            )
+            n_axes = 2 if self.kind == SOFT else 1
+            _require(labels.ndim == n_axes and labels.dtype.itemsize == 8, "labels of another kind")
             hard = SampleGroups(n_classes, self.kind == CLUSTERED).split(labels)[0]
             assert hard is not None
             check_labels(hard, n, n_classes)
@@ -147,7 +148,7 @@ class SavedRows(Record):
 
 @dataclass(frozen=True)
 class SavedEvaluator(Record):
-    """An evaluator: its options, and its state."""
+    """The options and the state of an evaluator in plain values."""
 
     n_classes: int
     budgets: tuple[str, ...]
@@ -162,8 +163,8 @@ class SavedEvaluator(Record):
 
 
 def write_state(path: object, state: EvaluatorState) -> None:
-    """Write an evaluator; what was there is replaced at once, or stays."""
-    shelf, name = _place(path)
+    """Write an evaluator atomically, replacing an existing file."""
+    shelf, name = _parse_path(path)
     spec = state.spec
     saved = SavedEvaluator(
         spec.n_classes,
@@ -181,27 +182,18 @@ def write_state(path: object, state: EvaluatorState) -> None:
 
 
 def read_state(path: object) -> EvaluatorState:
-    """Return the evaluator that ``write_state`` wrote.
-
-    Raises
-    ------
-    ReadError
-        If there is no such file, or it is damaged, or does not hold an evaluator.
-
-    """
-    shelf, name = _place(path)
+    """Return the evaluator in a file; ReadError if it does not exist, is damaged, or its content is invalid."""
+    shelf, name = _parse_path(path)
     data = shelf.read(name)
     if data is None:
-        raise ReadError(
-            f"path must be a file that save wrote; got {shown(path)}: it is not there, or damaged. Check it."
-        )
+        raise ReadError(f"no readable evaluator in {shown(path)}: the file is absent or damaged. Check the path.")
     with naming_file(shown(path), AvgkError):
         return _restore(SavedEvaluator.from_bytes(data))
 
 
 @contextmanager
 def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
-    """Turn errors into one that says that a file is not an evaluator; without a file they stay.
+    """Turn errors into one that names the file of an evaluator; without a file they stay.
 
     Of our own errors, only those of ``kind`` are turned: refusals of batches, and of thresholds that were not retained, stay.
     """
@@ -210,39 +202,37 @@ def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
     except Exception as error:
         if not path or (isinstance(error, AvgkError) and not isinstance(error, kind)):
             raise
-        why = str(error).removesuffix(" Compute it again.").rstrip(".") or type(error).__name__
-        raise ReadError(
-            f"{path} is not an evaluator that save wrote: {why}. Run the loop again, and save it anew."
-        ) from error
+        reason = str(error).removesuffix(" Compute it again.").rstrip(".") or type(error).__name__
+        raise ReadError(f"{path} is not a valid evaluator: {reason}. Run the loop again, and save it anew.") from error
 
 
 def _restore(saved: SavedEvaluator) -> EvaluatorState:
-    """Return the evaluator that a file holds, checked."""
+    """Return the checked state of an evaluator."""
     are_numbers = all(re.fullmatch(r"\d{1,1000}(/\d{1,1000})?", text) for text in saved.budgets)
-    _require(are_numbers, "its budgets are no numbers")
-    _require(1 <= saved.n_classes < 1 << 48, "it has no classes, or too many")
+    _require(are_numbers, "budgets that are not numbers")
+    _require(1 <= saved.n_classes < 1 << 48, "an invalid number of classes")
     budgets = tuple(map(Fraction, saved.budgets))
     check_nan_policy(saved.nan_policy)
-    _require(parse_budgets(budgets, saved.n_classes) == budgets, "its budgets are not different")
-    _require(not (saved.straddle and saved.by_class), "it is by class, with straddle")
+    _require(parse_budgets(budgets, saved.n_classes) == budgets, "duplicate budgets")
+    _require(not (saved.straddle and saved.by_class), "straddle by class")
     spec = EvaluatorSpec(saved.n_classes, budgets, saved.straddle, saved.nan_policy, saved.by_class)
     hints, names = saved.hints[0] if saved.hints else None, saved.class_names or None
     scan = saved.known[0].restore(spec) if saved.known else None
     _check_hints(hints, spec, np.dtype(np.float64) if scan is None else scan.dtype)
     state = EvaluatorState(spec, hints, scan, saved.n_given, saved.is_masked, names)
     n_missing = state.n_given - state.n_samples
-    _require(n_missing == 0 or (state.is_masked and n_missing > 0), "its samples are other ones")
-    _require(names is None or len(names) == spec.n_classes, "its class names are not those of its classes")
+    _require(n_missing == 0 or (state.is_masked and n_missing > 0), "an invalid number of samples")
+    _require(names is None or len(names) == spec.n_classes, "an invalid number of class names")
     return state
 
 
-def _require(sound: object, what: str) -> None:
-    if not sound:
-        raise ValueError(what)
+def _require(is_valid: object, problem: str) -> None:
+    if not is_valid:
+        raise ValueError(problem)
 
 
-def _within(low: int, high: int, *columns: Array) -> bool:
-    """Whether columns of one length hold integers from one number to another."""
+def _in_range(low: int, high: int, *columns: Array) -> bool:
+    """Return whether columns of equal length hold integers in a range."""
     return all(
         column.ndim == 1
         and column.size == columns[0].size
@@ -252,23 +242,22 @@ def _within(low: int, high: int, *columns: Array) -> bool:
     )
 
 
-def _shape(wave: Wave, mine: ScanShape) -> ScanShape:
-    """Return the shape of scans as it is now, with as many bands counted together as in a file, if both find the same."""
-    saved, names = json.loads(wave.shape), asdict(mine) | {"dtype": mine.dtype.name, "looked": ""}
-    _require(isinstance(saved, dict) and saved.keys() == names.keys(), "its scan has another form")
-    wrong = [name for name, value in names.items() if name not in _SETTINGS and saved[name] != value]
-    _require(not wrong, f"its scan has another {', '.join(wrong)}")
+def _shape(wave: Wave, shape: ScanShape) -> ScanShape:
+    """Return the current shape of scans with the ``n_together`` of a file; refuse a file with another shape."""
+    saved, fields = json.loads(wave.shape), asdict(shape) | {"dtype": shape.dtype.name, "looked": ""}
+    _require(isinstance(saved, dict) and saved.keys() == fields.keys(), "a scan of another form")
+    wrong = [name for name, value in fields.items() if name not in _SETTINGS and saved[name] != value]
+    _require(not wrong, f"a scan with another {', '.join(wrong)}")
     together = saved["n_together"]
-    _require(type(together) is int and 1 <= together <= ALL_BANDS, "it counts no bands together")
-    return replace(mine, n_together=together)
+    _require(type(together) is int and 1 <= together <= ALL_BANDS, "an invalid number of bands counted together")
+    return replace(shape, n_together=together)
 
 
 def _zones(wave: Wave, shape: ScanShape, highest: int) -> ZoneTable:
-    """Return the zones of a wave, made again from their floors."""
+    """Return the zones of a wave, rebuilt from their floors."""
     floors, (lowest, top) = wave.floors, key_range(shape.dtype)
-    _require(
-        floors.dtype == np.int64 and floors.ndim == 1 and floors.size >= 2 and not floors.size % 2, "it has no zones"
-    )
+    are_pairs = floors.dtype == np.int64 and floors.ndim == 1 and floors.size >= 2 and not floors.size % 2
+    _require(are_pairs, "invalid zones")
     ends = floors.tolist()
     highs = [floor - 1 for floor in ends[::2]]
     if ends[0] == KEY_MAX == top and wave.starts[-1:] == 1:  # no key is beyond
@@ -277,42 +266,34 @@ def _zones(wave: Wave, shape: ScanShape, highest: int) -> ZoneTable:
     descend = all(high >= low for high, low in zip(keys[::2], keys[1::2], strict=True)) and all(
         low > high for low, high in zip(keys[1::2], keys[2::2], strict=False)
     )
-    _require(descend and lowest <= keys[-1] and keys[0] <= top, "its zones overlap")
-    zones = ZoneTable.from_intervals(
-        list(zip(keys[1::2], keys[::2], strict=True)), top, shape.n_bins, usual_top=highest
-    )
-    same = wave.n_bins == zones.n_bins and np.array_equal(wave.shifts, zones.shifts.view(np.int64))
-    _require(same, "its zones have other bins")
+    _require(descend and lowest <= keys[-1] and keys[0] <= top, "overlapping zones")
+    intervals = list(zip(keys[1::2], keys[::2], strict=True))
+    zones = ZoneTable.from_intervals(intervals, top, shape.n_bins, usual_top=highest)
+    is_same = wave.n_bins == zones.n_bins and np.array_equal(wave.shifts, zones.shifts.view(np.int64))
+    _require(is_same, "zones with other bins")
     return zones
 
 
 def _check_tally(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
-    """Refuse a tally that is not one of a plan's scans: of other zones, or with what no set, band or class can be."""
-    zones, n, most = plan.zones, plan.zones.n_intervals, 2 * plan.shape.n_classes + 1
-    _require(np.array_equal(tally.floors, zones.floors), "its tallies are of other zones")
-    _require(
-        not tally.rows and tally.n_together == plan.shape.n_together and tally.max_events > 0, "its tallies hold rows"
-    )
-    _require(
-        tally.n_rows > 0 and 0 <= tally.n_labelled <= tally.n_rows and 0 <= tally.n_bands <= n_bands, "it has no rows"
-    )
+    zones, n, max_size = plan.zones, plan.zones.n_intervals, 2 * plan.shape.n_classes + 1
+    _require(np.array_equal(tally.floors, zones.floors), "tallies of other zones")
+    is_folded = not tally.rows and tally.n_together == plan.shape.n_together and tally.max_events > 0
+    _require(is_folded, "tallies with rows")
+    _require(0 <= tally.n_labelled <= tally.n_rows > 0 and 0 <= tally.n_bands <= n_bands, "invalid numbers of rows")
     lengths = (tally.hits.shape, tally.dropped.shape, tally.band_sums.shape, tally.band_squares.shape)
-    _require(lengths == ((2 * n,), (n,), (n,), (n,)), "its tallies are of another number of zones")
-    _require(
-        tally.rank_counts.ndim == 1 and tally.rank_counts.size >= plan.shape.n_ranks + 2, "its labels have no ranks"
-    )
-    _require(_within(0, most, tally.cells, tally.cell_counts * 0, tally.cell_intervals), "its sets are too large")
-    _require(
-        _within(0, n - 1, tally.cell_intervals) and _within(1, tally.n_rows, tally.cell_counts), "its sets are too many"
-    )
+    _require(lengths == ((2 * n,), (n,), (n,), (n,)), "tallies of another number of zones")
+    _require(tally.rank_counts.ndim == 1 and tally.rank_counts.size >= plan.shape.n_ranks + 2, "labels without ranks")
+    _require(_in_range(0, max_size, tally.cells, tally.cell_counts * 0, tally.cell_intervals), "invalid set sizes")
+    _require(_in_range(0, n - 1, tally.cell_intervals), "sets of unknown zones")
+    _require(_in_range(1, tally.n_rows, tally.cell_counts), "invalid counts of sets")
     _check_events(tally, plan, n_bands)
     strata, m = tally.strata, tally.strata.strata.size
     _require(
-        strata.sizes.shape == strata.hits.shape == (m, n) and _within(0, KEY_MAX, strata.strata), "its strata are none"
+        strata.sizes.shape == strata.hits.shape == (m, n) and _in_range(0, KEY_MAX, strata.strata), "invalid strata"
     )
     ranks = tally.strata_ranks
-    _require(_within(0, KEY_MAX, ranks.strata, ranks.ranks, ranks.counts), "its strata have no ranks")
-    _require(len(tally.weight_above) in (0, n), "its labels have other weights")
+    _require(_in_range(0, KEY_MAX, ranks.strata, ranks.ranks, ranks.counts), "strata without ranks")
+    _require(len(tally.weight_above) in (0, n), "labels with other weights")
     for sums in (tally.weight_above, tally.weight_at_rank, tally.distance.higher, tally.distance.lower):
         _check_sums(sums)
     _check_bins(tally.histogram, (zones.floors.size, zones.n_bins))
@@ -321,96 +302,79 @@ def _check_tally(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
 
 
 def _check_events(tally: ScanTally, plan: ScanPlan, n_bands: int) -> None:
-    """Refuse events outside of a plan's intervals, of other bands, or in sets of more than all classes."""
     low, top = plan.floor, key_range(plan.shape.dtype)[1]
-    events, counted, most = tally.events, tally.counted, 2 * plan.shape.n_classes + 1
+    events, counted, max_size = tally.events, tally.counted, 2 * plan.shape.n_classes + 1
     held = events.keys, events.rows, events.bases, events.weights, events.strata
-    _require(all(column.shape == events.keys.shape for column in held), "its events are not of one length")
-    _require(_within(low, top, events.keys) and _within(0, most, events.bases), "its events lie outside of its zones")
-    _require(_within(0, (n_bands << ROW_BITS) - 1, events.rows), "its events are of other bands")
-    _require(events.weights.dtype.kind in "uf" and _within(0, KEY_MAX, events.strata), "its events have no strata")
+    _require(all(column.shape == events.keys.shape for column in held), "events of different lengths")
+    _require(_in_range(low, top, events.keys) and _in_range(0, max_size, events.bases), "events outside the zones")
+    _require(_in_range(0, (n_bands << ROW_BITS) - 1, events.rows), "events of unknown bands")
+    _require(events.weights.dtype.kind in "uf" and _in_range(0, KEY_MAX, events.strata), "events without strata")
     for column in (counted.keys, counted.weight_keys, counted.stratum_keys):
-        _require(_within(low, top, column), "its counted events lie outside of its zones")
+        _require(_in_range(low, top, column), "counted events outside the zones")
     counts = counted.keys, counted.groups, counted.steps, counted.counts
     weights = counted.weight_keys, counted.weight_groups, counted.weight_limbs, counted.weight_amounts
     strata = counted.stratum_keys, counted.stratum_groups, counted.strata, counted.stratum_counts, counted.stratum_hits
     for columns in (counts, weights, strata):
-        _require(
-            all(column.shape == columns[0].shape for column in columns), "its counted events are not of one length"
-        )
-        _require(_within(0, n_bands, columns[1]), "its counted events are of other bands")
-    _require(
-        _within(0, 2 * most + 1, counted.steps) and _within(1, KEY_MAX, counted.counts),
-        "its counted sets are too large",
-    )
-    _require(_within(0, ExactSums.zeros(0).limbs.shape[1] - 1, counted.weight_limbs), "its weights are no sums")
-    _require(_within(0, KEY_MAX, *strata[2:]), "its counted strata are none")
+        _require(all(column.shape == columns[0].shape for column in columns), "counted events of different lengths")
+        _require(_in_range(0, n_bands, columns[1]), "counted events of unknown bands")
+    _require(_in_range(0, 2 * max_size + 1, counted.steps), "counted sets that are too large")
+    _require(_in_range(1, KEY_MAX, counted.counts), "counted events without counts")
+    _require(_in_range(0, ExactSums.zeros(0).limbs.shape[1] - 1, counted.weight_limbs), "invalid weights")
+    _require(_in_range(0, KEY_MAX, *strata[2:]), "invalid counted strata")
 
 
 def _check_bins(counts: BinCounts, shape: tuple[int, ...]) -> None:
-    """Refuse counts of a table of another shape, or of no table."""
-    _require(counts.shape == shape, "its histograms have another shape")
-    _require(_within(0, int(np.prod(shape)) - 1, counts.cells), "its histograms have other bins")
-    ascending = not counts.cells.size or bool((np.diff(counts.cells) > 0).all())
-    _require(ascending and counts.counts.shape == counts.cells.shape, "its histograms have bins twice")
-    _require(_within(1, KEY_MAX, counts.counts), "its histograms have no counts")
+    _require(counts.shape == shape, "histograms of another shape")
+    _require(_in_range(0, int(np.prod(shape)) - 1, counts.cells), "histograms with other bins")
+    _require((np.diff(counts.cells) > 0).all() and counts.counts.shape == counts.cells.shape, "duplicate bins")
+    _require(_in_range(1, KEY_MAX, counts.counts), "histograms without counts")
 
 
 def _check_ranked(ranked: RankedTally, shape: ScanShape, n_rows: int) -> None:
-    """Refuse ranked scores of other ranks, or bad histograms."""
-    wanted = {0, shape.n_ranked}
-    _require(ranked.keys.ndim == 2 and {len(ranked.keys), len(ranked.histograms)} <= wanted, "its ranks are other ones")
-    _require(ranked.keys.shape[1] <= n_rows and 0 <= ranked.n_bins < 1 << 32, "it has more ranked scores than rows")
-    _require(not ranked.keys.size or ranked.keys.dtype == narrow_dtype(shape.dtype), "its ranked scores are no keys")
+    keys = ranked.keys
+    _require(keys.ndim == 2 and {len(keys), len(ranked.histograms)} <= {0, shape.n_ranked}, "other ranks")
+    _require(keys.shape[1] <= n_rows and 0 <= ranked.n_bins < 1 << 32, "more ranked scores than rows")
+    _require(not keys.size or keys.dtype == narrow_dtype(shape.dtype), "ranked scores of another dtype")
     for one in ranked.histograms:
         _check_histogram(one)
 
 
 def _check_histogram(one: KeyHistogram) -> None:
-    """Refuse a histogram whose bins do not ascend, or have no sums."""
-    sound = one.bins.ndim == 1 and one.sums.shape == (3, one.bins.size) and bool((np.diff(one.bins) > 0).all())
-    _require(
-        sound and one.sums.dtype == one.bins.dtype == np.int64 and (one.sums >= 0).all(),
-        "its ranked scores have no bins",
-    )
-    _require(
-        2 <= one.most_bins < 1 << 32 and one.bins.size <= one.most_bins and 0 <= one.shift < 64, "its bins are too many"
-    )
-    _require(one.lowest >= -KEY_MAX - 1 and one.highest <= KEY_MAX, "its ranked scores are no keys")
+    is_table = one.bins.ndim == 1 and one.sums.shape == (3, one.bins.size) and (np.diff(one.bins) > 0).all()
+    are_counts = one.sums.dtype == one.bins.dtype == np.int64 and (one.sums >= 0).all()
+    _require(is_table and are_counts, "invalid bins of ranked scores")
+    _require(one.bins.size <= one.most_bins and 2 <= one.most_bins < 1 << 32 and 0 <= one.shift < 64, "too many bins")
+    _require(one.lowest >= -KEY_MAX - 1 and one.highest <= KEY_MAX, "invalid ranked scores")
 
 
 def _check_sums(sums: ExactSums) -> None:
-    _require(
-        sums.limbs.ndim == 2 and sums.limbs.shape[1:] == ExactSums.zeros(0).limbs.shape[1:], "its weights are no sums"
-    )
+    _require(sums.limbs.ndim == 2 and sums.limbs.shape[1:] == ExactSums.zeros(0).limbs.shape[1:], "invalid weights")
 
 
 def _check_hints(hints: Hints | None, spec: EvaluatorSpec, dtype: Dtype) -> None:
-    """Refuse brackets without two ends in order, and wrong ties."""
     if hints is None:
         return
     low, high = key_range(dtype)
-    _require(hints.lows and len(hints.lows) == len(hints.highs), "its brackets have no ends")
-    sound = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
-    _require(sound, "its brackets are not between the lowest and the highest score")
+    _require(hints.lows and len(hints.lows) == len(hints.highs), "brackets without ends")
+    are_order_axes = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
+    _require(are_order_axes, "brackets outside the range of scores")
     _check_ties(hints.ties, spec, dtype)
 
 
 def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) -> None:
-    """Refuse ties of other budgets, or more of them than are wanted."""
     low, high = key_range(dtype)
     for one in ties:
-        _require(0 <= one.budget < len(spec.budgets) and low <= one.key <= high, "its ties are of another budget")
-        _require(len(one.cuts) <= 1 and 0 <= one.n_taken <= one.n_wanted <= KEY_MAX, "it has more ties than it wants")
+        _require(0 <= one.budget < len(spec.budgets) and low <= one.key <= high, "ties of an unknown budget")
+        _require(len(one.cuts) <= 1 and 0 <= one.n_taken <= one.n_wanted <= KEY_MAX, "too many ties")
         for cut in one.cuts:
-            _require(cut.changes.ndim == 1 and cut.changes.size <= 2 * spec.n_classes + 2, "its ties are in no sets")
+            _require(cut.changes.ndim == 1 and cut.changes.size <= 2 * spec.n_classes + 2, "ties without sets")
             _check_sums(cut.weight)
-            m = cut.strata.strata.size
-            sound = cut.strata.sizes.shape == cut.strata.hits.shape == (m, 1) and _within(0, KEY_MAX, cut.strata.strata)
-            _require(sound, "its ties are of no strata")
+            m, strata = cut.strata.strata.size, cut.strata
+            _require(strata.sizes.shape == strata.hits.shape == (m, 1), "invalid strata of ties")
+            _require(_in_range(0, KEY_MAX, strata.strata), "invalid strata of ties")
 
 
-def _place(path: object) -> tuple[Shelf, str]:
+def _parse_path(path: object) -> tuple[Shelf, str]:
     """Return the folder of a file, and its name there."""
     if not isinstance(path, (str, os.PathLike)) or not os.path.basename(os.fspath(path)):
         raise OptionError(f"path must be that of a file; got {shown(path)!r}. Name a file, such as evaluator.avgk.")

@@ -1,8 +1,9 @@
-"""Open scans: bands come one by one, of any number, and the retained scores stay within a fixed limit.
+"""Open scans: any number of bands arrive one by one, and the retained scores stay within a fixed limit.
 
-Brackets are those of a *share* of all scores: k / C of what will have come lies above the threshold of k. They are generous at
-first. When they hold more than planned, they are narrowed to what the counts so far allow toward an unlimited future, and what
-they no longer hold is folded into counts. At the end the counts prove, as after any scan, which brackets held.
+Each bracket belongs to a *share* of all scores: in the end, k / C of the scores lie above the threshold of k. Brackets start
+generous. When they contain more scores than planned, they are narrowed as far as the counts so far allow for an unlimited
+number of further samples, and scores outside are folded into counts. At the end the counts prove, as after any scan, which
+brackets contain their thresholds.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from ...exact.budgets import count_labels, window_start
 from ...kernels.keys import key_range
 from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
 
-#: Samples, as many as never come.
+#: A number of samples that is never reached.
 UNLIMITED = 1 << 40
-#: Bands that row numbers can tell apart; as many counted together are one group.
+#: The number of bands that row numbers can distinguish; with this many counted together, all bands are one group.
 ALL_BANDS = 1 << (63 - ROW_BITS)
-#: The share of the events that may be held at which brackets are narrowed; what they then hold at most; and how many times as
-#: far as usual they may reach: what comes later may be unlike what came first.
+#: Brackets are narrowed when they hold the first share of the largest number of events, to at most the second share. They
+#: may be 16 times wider than usual, because later samples may differ from the first ones.
 _PLANNED, _AFTER, _REACH = 1 / 2, 1 / 4, 16.0
-#: How many times as many rows must have come before brackets are narrowed again.
+#: Growth of the number of rows before brackets are narrowed again.
 _GROWTH = 1.25
-#: Tallies of equally many bands that are merged at once.
+#: Number of tallies, of equally many bands, that are merged at once.
 _FAN_IN = 32
-#: The scores that a pilot looks at, at most, and the share that it takes, in times of the largest budget's, and some more.
-_LOOKED_AT, _TAKEN, _MORE = 1 << 20, 3.0, 0.02
+#: The pilot samples at most this many scores, and takes the largest: this multiple of the largest budget's share, plus some.
+_SAMPLED, _TAKEN, _MORE = 1 << 20, 3.0, 0.02
 
 
 def first_plan(shape: ScanShape, block: Array, budgets: Sequence[Fraction]) -> ScanPlan:
-    """Plan a scan with generous brackets, from the first rows."""
+    """Plan a scan with generous brackets from the first rows."""
     shares = [float(budget / shape.n_classes) for budget in budgets]
-    sample = sample_block(block[:: -(-block.size // _LOOKED_AT)], 0, _TAKEN * max(shares) + _MORE)
+    sample = sample_block(block[:: -(-block.size // _SAMPLED)], 0, _TAKEN * max(shares) + _MORE)
     lowest, highest = (sample.lowest, sample.highest) if sample.keys.size else key_range(shape.dtype)
     return plan_brackets(shape, generous_brackets(sample, shares, shape.dtype), lowest, highest)
 
@@ -50,7 +51,7 @@ def first_plan(shape: ScanShape, block: Array, budgets: Sequence[Fraction]) -> S
 def plan_brackets(
     shape: ScanShape, brackets: Sequence[tuple[int, int]], lowest: int | None = None, highest: int | None = None
 ) -> ScanPlan:
-    """Plan a scan that any other of its kind can be merged with: both hold the highest key alone, and sample in the same bins."""
+    """Plan a scan that can merge with any other: each retains the highest key on its own, and samples in the same bins."""
     low, top = key_range(shape.dtype)
     lowest, highest = low if lowest is None else lowest, top if highest is None else highest
     below = [(first, min(last, top - 1)) for first, last in brackets if first < top]
@@ -60,45 +61,45 @@ def plan_brackets(
 
 @dataclass(frozen=True)
 class OpenScan:
-    """The result of the bands so far."""
+    """The state after the bands so far."""
 
-    #: The plan of the next band; its shape has as many samples as never come.
+    #: The plan of the next band; its shape has an unlimited number of samples.
     plan: ScanPlan
-    #: Labels per sample of each budget; and whether the scores of its density window are wanted as well.
+    #: The budgets, and whether the scores in their density windows are needed as well.
     budgets: tuple[Fraction, ...]
     windowed: bool
-    #: Groups of bands whose equal events are counted together, at most.
+    #: The largest number of groups of bands whose equal events are counted together.
     n_groups: int
     n_bands: int = 0
-    #: Tallies by the current brackets; all before them, folded; and the counts by the brackets they had.
+    #: Tallies with the current brackets; the folded tally of all earlier bands; and the counts for the earlier brackets.
     parts: tuple[ScanTally, ...] = ()
     so_far: ScanTally | None = None
     waves: tuple[tuple[ZoneTable, BinCounts], ...] = ()
-    #: Rows at which brackets were narrowed last.
+    #: Number of rows when brackets were last narrowed.
     n_narrowed: int = 0
-    #: Whether the brackets are known to hold the thresholds, from an earlier run: these stay.
+    #: Whether brackets are known to contain the thresholds, from an earlier run, and need no narrowing.
     certain: bool = False
 
     @property
     def tallies(self) -> tuple[ScanTally, ...]:
-        """All tallies, of different rows."""
+        """All tallies, each of different rows."""
         return self.parts if self.so_far is None else (self.so_far, *self.parts)
 
     @property
     def n_rows(self) -> int:
-        """How many rows have come."""
+        """Number of rows so far."""
         return sum(tally.n_rows for tally in self.tallies)
 
     def add(self, tally: ScanTally) -> OpenScan:
-        """Take in the tally of the next band."""
+        """Add the tally of the next band."""
         after = replace(self, parts=_merge_parts((*self.parts, tally)), n_bands=self.n_bands + 1)
         n_held, most = sum(part.n_stored for part in after.tallies), self.plan.shape.all_events
         if not self.certain and n_held > _PLANNED * most and after.n_rows >= _GROWTH * self.n_narrowed:
-            return after._narrow()
+            return after._narrow_brackets()
         return after._end_wave() if n_held > most else after
 
     def _end_wave(self) -> OpenScan:
-        """Return the scan with all its tallies as one."""
+        """Merge all tallies into one."""
         if not self.parts:
             return self
         wave = ScanTally.merge(list(self.parts))
@@ -109,8 +110,8 @@ class OpenScan:
         so_far = wave if self.so_far is None else ScanTally.merge([self.so_far, wave])
         return replace(self, parts=(), so_far=so_far, waves=waves)._group_bands(-(-self.n_bands // self.n_groups))
 
-    def _narrow(self) -> OpenScan:
-        """Return the scan with narrower brackets."""
+    def _narrow_brackets(self) -> OpenScan:
+        """Narrow the brackets."""
         ended = self._end_wave()
         assert ended.so_far is not None
         so_far, plan = narrow(
@@ -119,9 +120,9 @@ class OpenScan:
         return replace(ended, so_far=so_far, plan=plan, n_narrowed=so_far.n_rows)
 
     def _spans(self) -> list[Span]:
-        """Return the ranks among the scores of all samples that never come: of each threshold, and where its window begins.
+        """Return the rank of each threshold and the start rank of its window, for an unlimited number of samples.
 
-        A window is the wider a share the fewer samples there are: that of now is the widest.
+        The fewer samples, the wider the share of a window: the current window is the widest.
         """
         shape, n_rows = self.plan.shape, self.n_rows
         spans = []
@@ -132,7 +133,7 @@ class OpenScan:
         return spans
 
     def _group_bands(self, n_together: int) -> OpenScan:
-        """Return the scan with the counted events of at least ``n_together`` bands together; it must have one tally only."""
+        """Count the events of at least ``n_together`` bands together; requires a single tally."""
         now = self.plan.shape.n_together
         if n_together <= now or self.so_far is None:
             return self
@@ -143,7 +144,7 @@ class OpenScan:
         return replace(self, plan=plan, so_far=replace(tally, counted=counted, n_together=n_together))
 
     def merge(self, other: OpenScan) -> OpenScan:
-        """Return the scan of these bands and then those of another, by what both brackets hold."""
+        """Append the bands of another scan; the brackets become the intersections of both."""
         n_together = max(scan.plan.shape.n_together for scan in (self, other))
         a, b = (scan._end_wave()._group_bands(n_together) for scan in (self, other))
         n_together = max(scan.plan.shape.n_together for scan in (a, b))
@@ -165,15 +166,14 @@ class OpenScan:
         )
 
     def _fold_into(self, zones: ZoneTable) -> ScanTally:
-        """Return all tallies as one, by other zones."""
+        """Return the tally for other zones."""
         assert self.so_far is not None
-        same = np.array_equal(zones.floors, self.plan.zones.floors)
-        return self.so_far if same else fold(self.so_far, self.plan.zones, zones)
+        is_same = np.array_equal(zones.floors, self.plan.zones.floors)
+        return self.so_far if is_same else fold(self.so_far, self.plan.zones, zones)
 
     def settle(self) -> ThresholdSearch:
-        """Return the search after all bands; if it asks for more, that was not retained."""
+        """Return the search after all bands; if it needs another pass, some threshold was not retained."""
         last = ScanTally.merge(list(self.parts)) if self.parts else None
-        n_before = 0 if self.so_far is None else 1
         shape = replace(self.plan.shape, n_samples=self.n_rows, n_bands=2)
         counts = [count_labels(budget, self.n_rows) for budget in self.budgets]
         search = replace(
@@ -181,7 +181,7 @@ class OpenScan:
             plan=replace(self.plan, shape=shape),
             so_far=self.so_far,
             waves=self.waves,
-            n_seen=n_before,
+            n_seen=0 if self.so_far is None else 1,
             n_scans=int(self.certain),
         )
         if last is None:
@@ -190,11 +190,11 @@ class OpenScan:
         return search.advance(last)
 
     def _windows(self) -> list[int]:
-        """Return the start rank of each budget's density window; none if they are not wanted."""
+        """Return the start rank of each budget's density window, or an empty list if windows are not needed."""
         return [window_start(count_labels(budget, self.n_rows)) for budget in self.budgets] if self.windowed else []
 
     def window_brackets(self) -> list[tuple[int, int]]:
-        """Return brackets of the scores at the start ranks of windows, as far as these ranks are listed."""
+        """Return brackets of the scores at the start ranks of windows, if these ranks are within the histograms."""
         waves = (*self.waves, *((self.plan.zones, part.histogram) for part in self.parts))
         n_listed = sum(int(tally.histogram.counts.sum()) for tally in self.tallies)
         top = key_range(self.plan.shape.dtype)[1]
@@ -202,18 +202,18 @@ class OpenScan:
 
 
 def _merge_parts(parts: tuple[ScanTally, ...]) -> tuple[ScanTally, ...]:
-    """Return tallies with many of equally many bands merged, so that each is copied a few times only."""
+    """Merge tallies of equally many bands, so that each is copied only a few times."""
     while len(parts) >= _FAN_IN and parts[-_FAN_IN].n_bands == parts[-1].n_bands:
         parts = (*parts[:-_FAN_IN], ScanTally.merge(list(parts[-_FAN_IN:])))
     return parts
 
 
 def _common_zones(a: OpenScan, b: OpenScan) -> ZoneTable:
-    """Return the zones whose intervals both hold, at least that of the highest key."""
+    """Return the zones of the intervals that both scans retain, which include the highest key."""
     intervals = [
         (max(low, other_low), min(high, other_high))
-        for low, high in _held_intervals(a)
-        for other_low, other_high in _held_intervals(b)
+        for low, high in _retained_intervals(a)
+        for other_low, other_high in _retained_intervals(b)
         if low <= other_high and other_low <= high
     ]
     plan, highest = a.plan, max(a.plan.highest, b.plan.highest)
@@ -221,7 +221,7 @@ def _common_zones(a: OpenScan, b: OpenScan) -> ZoneTable:
     return ZoneTable.from_intervals(sorted(intervals, reverse=True), top, plan.shape.n_bins, usual_top=highest)
 
 
-def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
+def _retained_intervals(scan: OpenScan) -> list[tuple[int, int]]:
     assert scan.so_far is not None
     zones, dropped = scan.plan.zones, scan.so_far.dropped
     top = key_range(scan.plan.shape.dtype)[1]
@@ -231,13 +231,13 @@ def _held_intervals(scan: OpenScan) -> list[tuple[int, int]]:
 
 
 def _shift_bands(tally: ScanTally, n_bands: int) -> ScanTally:
-    """Return a tally with higher numbers of its bands, by ``n_bands``."""
+    """Add ``n_bands`` to the band numbers of a tally."""
     events = replace(tally.events, rows=tally.events.rows + (n_bands << ROW_BITS))
     counted = _regroup(tally.counted, lambda groups: groups + n_bands // tally.n_together)
     return replace(tally, events=events, counted=counted)
 
 
 def _regroup(counted: EventTally, change: Callable[[Ints], Ints]) -> EventTally:
-    """Return counted events with other numbers of their groups, in whichever columns these are."""
+    """Renumber the groups of counted events in every column of groups."""
     names = [field.name for field in fields(counted) if field.name.endswith("groups")]
     return replace(counted, **{name: change(getattr(counted, name)) for name in names})

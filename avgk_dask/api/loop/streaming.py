@@ -1,11 +1,9 @@
-"""The state of an ``Evaluator``: rows that wait, and a scan of all before them that is open at its end.
+"""The state of an ``Evaluator``: a buffer of waiting rows, and an open scan of all earlier rows.
 
-A second run, with hints of a first one, also takes the first ties at each threshold in row-major order as they come.
-
-The first piece is the pilot. Its brackets are those of shares, k / C of all scores, from half to twice as many scores
-above. They stay until they retain half of ``avgk.max-events``; then they are narrowed as between waves, but toward
-2**40 samples, and as little as needed. A second run (``like=``) takes the keys it knows, brackets for the others, and,
-for ties that were counted together, how many to take in order.
+The first piece is the pilot. A bracket contains the thresholds for half to twice the share k / C of all scores. Brackets
+stay until they retain half of ``avgk.max-events`` events. Then they are narrowed as between waves, but for 2**40 samples,
+and as little as needed. A second run (``like=``) knows some thresholds and has brackets for the others. For ties that were
+counted together, it knows how many of the first ties in row-major order to keep, and collects these as they arrive.
 """
 
 from __future__ import annotations
@@ -42,15 +40,15 @@ from ..straddle import n_ranked
 from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch, WaitingRows
 from .open_scan import ALL_BANDS, UNLIMITED, OpenScan, first_plan, plan_brackets
 
-#: Rows of a piece that are looked at whole.
-_LOOKED = 4
+#: Number of rows per piece that are sampled for ``score_kind``.
+_SAMPLE_ROWS = 4
 
 AnySearch = TypeVar("AnySearch", bound=Search)
 
 
 @dataclass(frozen=True)
 class FirstTies(Record):
-    """The first ``n_wanted`` scores that equal a key, for the budget of a position, and what of them has come."""
+    """The first ``n_wanted`` scores equal to a key, for the budget at a position, and those that have arrived."""
 
     budget: int
     key: int
@@ -60,11 +58,11 @@ class FirstTies(Record):
 
     @property
     def n_taken(self) -> int:
-        """How many have come."""
+        """How many have arrived."""
         return sum(cut.n_taken for cut in self.cuts)
 
     def then(self, more: Sequence[TieCut]) -> FirstTies:
-        """Return these and more of them."""
+        """Append more of these ties."""
         cuts = [*self.cuts, *(cut for cut in more if cut.n_taken)]
         if not cuts:
             return replace(self, cuts=())
@@ -78,10 +76,10 @@ class FirstTies(Record):
         return replace(self, cuts=(joined,))
 
     @staticmethod
-    def chained(first: Sequence[FirstTies], second: Sequence[FirstTies]) -> Iterator[FirstTies]:
-        """Return the ties of two processes, one after the other, as far as they are known.
+    def chain(first: Sequence[FirstTies], second: Sequence[FirstTies]) -> Iterator[FirstTies]:
+        """Yield the ties of two processes, one after the other, if they are known.
 
-        If only some of the second process are wanted, which ones is unknown.
+        They are unknown if only some ties of the second process are needed.
         """
         for a, b in zip(first, second, strict=False):
             if (a.budget, a.key, a.n_wanted) == (b.budget, b.key, b.n_wanted) and a.n_taken + b.n_taken <= a.n_wanted:
@@ -93,24 +91,24 @@ class FirstTies(Record):
 def take_ties(
     wanted: Sequence[FirstTies], scores: Array, labels: Array | None, shape: ScanShape
 ) -> tuple[FirstTies, ...]:
-    """Return the ties with those of some more rows."""
-    asked = [WantedTies(range(1), t.budget, t.key, t.n_wanted - t.n_taken) for t in wanted if t.n_taken < t.n_wanted]
-    if not asked:
+    """Append the ties in some more rows."""
+    missing = [WantedTies(range(1), t.budget, t.key, t.n_wanted - t.n_taken) for t in wanted if t.n_taken < t.n_wanted]
+    if not missing:
         return tuple(wanted)
-    of_scan = shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata
-    found = cut_band([scores], labels, 0, CutPlan(tuple(asked), *of_scan))
-    return tuple(t.then([cut for cut in found.cuts if cut.budget == t.budget]) for t in wanted)
+    plan = CutPlan(tuple(missing), shape.dtype, shape.n_classes, shape.tile_scores, shape.n_ranks, shape.strata)
+    cuts = cut_band([scores], labels, 0, plan).cuts
+    return tuple(t.then([cut for cut in cuts if cut.budget == t.budget]) for t in wanted)
 
 
 def with_first_ties(search: ThresholdSearch, ties: Sequence[FirstTies]) -> ThresholdSearch:
-    """Return a search whose pending cuts are settled with the ties that it waits for, and that have come."""
+    """Settle the pending cuts of a search with the ties that have arrived."""
     cuts: list[TieCut] = []
-    for mine in ties:
-        selection = search.found.get(mine.budget)
-        if selection is None or selection.cut is None or not selection.cut.pending or selection.key != mine.key:
+    for first in ties:
+        selection = search.found.get(first.budget)
+        if selection is None or selection.cut is None or not selection.cut.pending or selection.key != first.key:
             continue
-        if selection.cut.n_ties == selection.n_kept == mine.n_taken:
-            cuts += mine.cuts
+        if selection.cut.n_ties == selection.n_kept == first.n_taken:
+            cuts += first.cuts
     return search.advance(TieCuts(tuple(cuts))) if cuts else search
 
 
@@ -126,7 +124,7 @@ class EvaluatorSpec:
 
     @property
     def n_ranked(self) -> int:
-        """Ranks whose scores are held."""
+        """Number of ranks whose scores are retained."""
         return n_ranked(self.budgets, self.n_classes) if self.straddle else 0
 
     def __str__(self) -> str:
@@ -139,7 +137,7 @@ class EvaluatorSpec:
 
 @dataclass(frozen=True)
 class Hints(Record):
-    """What a first run passes to a second one: brackets, and ties to take one by one."""
+    """The hints of a first run for a second one: brackets, and the ties to collect one by one."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
@@ -147,7 +145,7 @@ class Hints(Record):
 
 
 class StreamingScan:
-    """Samples of one dtype, with labels of one kind, scanned a piece at a time as they come."""
+    """Samples of one dtype, with labels of one kind, scanned piece by piece as they arrive."""
 
     def __init__(self, spec: EvaluatorSpec, dtype: Dtype, kind: str, hints: Hints | None = None) -> None:
         self.spec, self.dtype, self.kind, self.hints = spec, check_dtype(dtype), kind, hints
@@ -159,56 +157,55 @@ class StreamingScan:
 
     @property
     def n_samples(self) -> int:
-        """Samples so far."""
+        """Number of samples so far."""
         return self.waiting.n + (0 if self.scan is None else self.scan.n_rows)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all that is held."""
+        """Bytes of all retained rows, scores and counts."""
         if self.scan is None:
             return self.waiting.n_bytes
         waves = sum(counts.__sizeof__() for _, counts in self.scan.waves)
         return self.waiting.n_bytes + waves + sum(tally.__sizeof__() for tally in self.scan.tallies)
 
     def add(self, batch: Batch) -> None:
-        """Take in rows, and scan each full piece."""
-        most = self.waiting.n_most
+        """Add rows, and scan each full piece."""
+        n_most = self.waiting.n_most
         while len(batch.scores):
-            if self.waiting.n == most:
+            if self.waiting.n == n_most:
                 self._scan_waiting()
-            if not self.waiting.n and len(batch.scores) >= most and self.scan is not None:  # without a copy
-                mine, batch = batch.select(slice(0, most)), batch.select(slice(most, None))
-                self.scan, self.ties = self._scanned(mine)
+            if not self.waiting.n and len(batch.scores) >= n_most and self.scan is not None:  # without a copy
+                piece, batch = batch.select(slice(0, n_most)), batch.select(slice(n_most, None))
+                self.scan, self.ties = self._scan_piece(piece)
                 continue
-            space = most - self.waiting.n
+            space = n_most - self.waiting.n
             self.waiting.add(batch.select(slice(0, space)))
             batch = batch.select(slice(space, None))
 
     def _scan_waiting(self) -> None:
         if self.waiting.n:
-            self.scan, self.ties = self._scanned(self.waiting.rows)
+            self.scan, self.ties = self._scan_piece(self.waiting.rows)
             self.waiting.n = 0
 
-    def _scanned(self, rows: Batch) -> tuple[OpenScan, tuple[FirstTies, ...]]:
-        """Return the scan with one more piece, and the ties."""
+    def _scan_piece(self, rows: Batch) -> tuple[OpenScan, tuple[FirstTies, ...]]:
+        """Return the scan and the ties after one more piece."""
         scan = self._begin(rows.scores) if self.scan is None else self.scan
         n_rows, n_samples = len(rows.scores), scan.n_rows + len(rows.scores)
         work_on(n_samples * self.spec.n_classes)
-        # It looks at some of the rows, and has histograms once ranked scores are too many.
-        looked_rows = np.unique((2 * np.arange(_LOOKED) + 1) * n_rows // (2 * _LOOKED))
-        looked = np.stack([np.full_like(looked_rows, scan.n_bands), looked_rows]).tobytes()
+        sample_rows = np.unique((2 * np.arange(_SAMPLE_ROWS) + 1) * n_rows // (2 * _SAMPLE_ROWS))
+        looked = np.stack([np.full_like(sample_rows, scan.n_bands), sample_rows]).tobytes()
         shape = replace(scan.plan.shape, looked=looked, ranked_bins=self._ranked_bins(n_samples))
         plan = replace(scan.plan, shape=shape)
         tally = scan_band([rows.scores], rows.labels, scan.n_bands, plan)
         refuse_bad_data(tally, self._source(n_rows, rows.numbers), self.spec.nan_policy)
         ties = take_ties(self.ties, rows.scores, rows.labels, plan.shape)
         after = scan.add(tally)
-        if after.n_narrowed > scan.n_narrowed:  # which takes a few times the memory of the retained scores
+        if after.n_narrowed > scan.n_narrowed:  # narrowing takes a few times the memory of the retained scores
             give_back_memory()
         return after, ties
 
     def open_shape(self) -> ScanShape:
-        """Return what all scans of such samples have in common."""
+        """Return the common shape of all scans of such samples."""
         shape = self._shape(self._source(self.waiting.n_most))
         return replace(shape, n_samples=UNLIMITED, max_events=shape.all_events, ranked_bins=0, looked=b"")
 
@@ -233,7 +230,7 @@ class StreamingScan:
 
     @property
     def windowed(self) -> bool:
-        """Whether standard errors are wanted, for which the scores above each threshold are looked at."""
+        """Whether to compute standard errors, which need the scores above each threshold."""
         return self.kind in (HARD, CLUSTERED) and not self.spec.by_class
 
     def _shape(self, source: Source) -> ScanShape:
@@ -248,7 +245,7 @@ class StreamingScan:
         if self.scan is None:
             search = self._settle_small(source)
         else:
-            scan, ties = self._scanned(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
+            scan, ties = self._scan_piece(self.waiting.rows) if self.waiting.n else (self.scan, self.ties)
             search = with_first_ties(scan.settle(), ties)
             refuse_unsettled(search, self.spec.budgets)
             assert search.first_tally is not None
@@ -263,7 +260,7 @@ class StreamingScan:
         return Outcome(source, self.spec.budgets, search, grouping)
 
     def _settle_small(self, source: Source) -> ThresholdSearch:
-        """Return the search that read the waiting rows, if there are no others."""
+        """Return the settled search if all rows are waiting."""
         counts = [count_labels(budget, source.shape[0]) for budget in self.spec.budgets]
         windows = [window_start(count) for count in counts] if self.windowed else []
         search = self._drive(ThresholdSearch.begin(self._shape(source), counts, windows=windows))
@@ -271,20 +268,20 @@ class StreamingScan:
         return replace(search, found=self._drive(extremes).settle(search.found))
 
     def _drive(self, search: AnySearch) -> AnySearch:
-        """Give a search the waiting rows as often as it asks for them."""
+        """Run all passes of a search over the waiting rows."""
         rows = self.waiting.rows
-        while (what := search.next_pass()) is not None:
-            state: Any = what.work([rows.scores], rows.labels, 0, what.plan)
+        while (step := search.next_pass()) is not None:
+            state: Any = step.work([rows.scores], rows.labels, 0, step.plan)
             if isinstance(state, CheckedTally):
                 refuse_bad_data(state, self._source(self.n_samples, rows.numbers), self.spec.nan_policy)
             search = search.advance(state)
         return search
 
     def as_hints(self) -> Hints | None:
-        """Return the hints for a second run over the same samples; None if it needs none."""
+        """Return the hints for a second run over the same samples, or None if all rows are waiting."""
         if self.scan is None:
             return None
-        scan = self._scanned(self.waiting.rows)[0] if self.waiting.n else self.scan
+        scan = self._scan_piece(self.waiting.rows)[0] if self.waiting.n else self.scan
         search = scan.settle()
         low = key_range(self.dtype)[0]
         floors = scan.plan.zones.interval(scan.plan.zones.n_intervals - 1)
@@ -299,48 +296,48 @@ class StreamingScan:
         return Hints(lows, highs, tuple(ties))
 
     def merge(self, other: StreamingScan, first: int) -> None:
-        """Take in the samples of another, whose numbers go on from ``first``."""
+        """Append the samples of another scan, which are numbered from ``first``."""
         if other.scan is not None:
             if self.scan is None:
                 self.hints, self.ties = other.hints, () if other.hints is None else other.hints.ties
                 self.scan = replace(other.scan, n_bands=0, parts=(), so_far=None, waves=(), n_narrowed=0)
             self._scan_waiting()
             self.scan = self.scan.merge(other.scan)
-            self.ties = tuple(FirstTies.chained(self.ties, other.ties))
+            self.ties = tuple(FirstTies.chain(self.ties, other.ties))
         rows = other.waiting.rows
         self.add(replace(rows, numbers=rows.numbers + first))
 
 
 @dataclass
 class EvaluatorState:
-    """All that an evaluator knows."""
+    """The state of an evaluator."""
 
     spec: EvaluatorSpec
-    #: Those of the evaluator that it is ``like``.
+    #: The hints of the evaluator passed as ``like``.
     hints: Hints | None = None
     #: None before the first sample.
     scan: StreamingScan | None = None
-    #: Samples passed to it, also those that do not exist; and whether any batch said that some do not.
+    #: Number of samples passed, including those left out; and whether any batch had ``where`` or ``ignore_index``.
     n_given: int = 0
     is_masked: bool = False
     class_names: tuple[str, ...] | None = None
 
     @property
     def n_samples(self) -> int:
-        """Samples so far; those that do not exist do not count."""
+        """Number of samples so far, without those left out."""
         return 0 if self.scan is None else self.scan.n_samples
 
 
 def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> None:
-    """Refuse budgets whose thresholds were not retained, that end among counted ties, or that need their soft labels."""
+    """Raise if a threshold was not retained, or a budget ends among counted ties or needs their soft labels."""
     outside = sorted({float(budgets[i % len(budgets)]) for i in search.open})
     selections = {float(budgets[i]): s for i, s in search.found.items()}
     cut = [k for k, s in selections.items() if s.cut is not None and s.cut.pending]
     soft = [k for k, s in selections.items() if s.extremes is None and k not in cut]
     reasons = (
-        (outside, "outside of it (later batches are unlike the first ones)"),
-        (cut, "that ends among ties that were counted together"),
-        (soft, "with soft labels of ties that were counted together"),
+        (outside, "has a threshold that was not retained (later batches differ from the first ones)"),
+        (cut, "ends among ties that were counted together"),
+        (soft, "needs the soft labels of ties that were counted together"),
     )
     causes = [f"k = {', '.join(f'{k:g}' for k in ks)} {reason}" for ks, reason in reasons if ks]
     if not causes:
@@ -348,8 +345,6 @@ def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> No
     cure = "Run the loop again, the same batches in the same order, with Evaluator(n_classes, k, like=first)."
     if soft:
         cure = "Write the scores with ScoreWriter, and evaluate the store."
-    error = UnsettledError(
-        f"thresholds must lie within what was held of the batches; got {', and '.join(causes)}. {cure}"
-    )
+    error = UnsettledError(f"some thresholds cannot be settled: {'; '.join(causes)}. {cure}")
     error.budgets = tuple(sorted({*outside, *cut, *soft}))
     raise error
