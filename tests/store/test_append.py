@@ -21,7 +21,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import appending, writer
-from avgk_dask.store.write.lease_places import FOLDER
+from avgk_dask.store.write.lease_storage import FOLDER
 from avgk_dask.store.write.targets import writable
 
 SCORES = np.random.default_rng(1).random((157, 5), dtype=np.float32)
@@ -298,8 +298,8 @@ def in_blocks(path):
         (in_parts, "is written in parts"),
         (unfinished, r"its writer did not finish.*resume=True"),
         (foreign, "was not written by this package"),
-        (sets, "laid out differently"),
-        (in_blocks, "laid out differently"),
+        (sets, "has another layout"),
+        (in_blocks, "has another layout"),
     ],
 )
 def test_append__refuses_other_stores(tmp_path, make, match):

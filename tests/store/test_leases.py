@@ -22,7 +22,7 @@ from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import leases
-from avgk_dask.store.write.lease_places import FOLDER, place_of
+from avgk_dask.store.write.lease_storage import FOLDER, leases_of
 from avgk_dask.store.write.leases import Process
 from avgk_dask.store.write.targets import check_target, claim, holds_anything, writable
 from avgk_dask.testing import Simulation, simulate_store
@@ -384,7 +384,7 @@ def test_lease__is_renewed_when_a_third_of_its_time_has_passed(anywhere, monkeyp
     path, options = anywhere
     elsewhere(monkeypatch)
     writer = avgk.ScoreWriter(path, 4, chunk_rows=8, storage_options=options)
-    place = place_of(writable(path, options)[0])
+    place = leases_of(writable(path, options)[0])
 
     def renewed():
         found = place.newest()
@@ -403,15 +403,15 @@ def test_lease__is_renewed_while_a_writer_waits(tmp_path, monkeypatch):
     """By a thread: a model may take longer for a chunk than a lease lasts."""
     monkeypatch.setattr(leases, "LASTS", 0.03)
     renewed = threading.Event()
-    from avgk_dask.store.write.lease_places import FilePlace
+    from avgk_dask.store.write.lease_storage import LeaseFiles
 
-    renew = FilePlace.renew
+    renew = LeaseFiles.renew
 
     def noticed(self, found, data):
         renew(self, found, data)
         renewed.set()
 
-    monkeypatch.setattr(FilePlace, "renew", noticed)
+    monkeypatch.setattr(LeaseFiles, "renew", noticed)
     writer = avgk.ScoreWriter(tmp_path / "a.zarr", 4)
     assert renewed.wait(60)
     writer.append(SCORES)
@@ -667,7 +667,7 @@ def test_store__that_is_being_replaced_can_be_read(tmp_path):
 
 class leases_held:  # noqa: N801
     def __init__(self, path):
-        self._place = place_of(writable(path)[0])
+        self._place = leases_of(writable(path)[0])
 
     def __enter__(self):
         self._lease = leases.Lease.take(self._place, "a store")
@@ -698,7 +698,7 @@ def test_refusals__show_no_credentials():
     part = f"memory://me:PASSWORD@{uuid.uuid4().hex}.zarr"
     with avgk.ScoreWriter(part, 4, part=0) as writer:
         writer.append(SCORES)
-    lease = leases.Lease.take(place_of(writable(part)[0]), "a join")
+    lease = leases.Lease.take(leases_of(writable(part)[0]), "a join")
     for use in (
         lambda: avgk.ScoreWriter(url, 4, resume=True),
         lambda: avgk.ScoreWriter(part, 4, part=1),
