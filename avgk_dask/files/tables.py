@@ -1,4 +1,4 @@
-"""Tables of columns as score files: Parquet and Arrow files, alone or as the parts of a folder; CSV files are in csv.py."""
+"""Score files of columns: Parquet and Arrow files, single or all files of a folder. CSV files are in csv.py."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ..masks import with_unlabelled
 from .columns import ArrowBatch, ArrowSchema, Columns, choose_columns, label_array, list_matrix, load_arrow, score_block
 from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, listed, reading, rows_of_bytes
 
-#: Rows asked for where only the first is looked at.
+#: Bytes to read when only the first row is needed.
 _PEEK_BYTES = 1 << 20
-#: The buffers of all columns together take a block's bytes, within these bounds for one column.
+#: Smallest and largest buffer of a column; the buffers of all columns together have the bytes of a block.
 _LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20
-#: Bytes of scores that a part may have; a file of larger ones is held whole, which takes less memory.
+#: Largest part in bytes of scores; a file with larger ones is held in memory, which takes less of it.
 _MOST_BYTES = 64 << 20
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a table that are decoded together: a row group of a Parquet file, a record batch of an Arrow file."""
+    """Rows of a table that are decoded together: a row group of a Parquet file or a record batch of an Arrow file."""
 
     path: str
     index: int
@@ -39,12 +39,12 @@ class Part:
 
 
 class Table(ABC):
-    """Columns in record batches; what the formats have in common."""
+    """Columns in record batches; the common base of all formats."""
 
     location: str
     #: Names and types of the columns.
     schema: ArrowSchema
-    #: The number of rows, or None if it is not known before reading.
+    #: The number of rows, or None if it is unknown before reading.
     n_rows: int | None
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Table(ABC):
 
 
 class FilesTable(Table):
-    """Files of the same columns, one after the other, in parts of which each can be read without those before it."""
+    """Files with the same columns, one after the other, in parts that can be read in any order."""
 
     def __init__(self, paths: list[str], location: str) -> None:
         self.location, self._paths = location, paths
@@ -61,14 +61,14 @@ class FilesTable(Table):
         self.schema, n_rows = None, 0
         for path in paths:
             with reading(path, *self._errors):
-                schema, n_more = self._look(path)
+                schema, n_more = self._inspect(path)
                 self.schema = schema if self.schema is None else self.schema
                 _check_same(schema, self.schema, path)
             n_rows += n_more
         self.n_rows = n_rows
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
-        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
+        """Return these columns in record batches."""
         for path in self._paths:
             with reading(path, *self._errors):
                 yield from self._read(path, names, rows, max_bytes)
@@ -80,10 +80,10 @@ class FilesTable(Table):
 
     @abstractmethod
     def parts(self) -> list[Part] | None:
-        """Return the parts, or None if only reading all of them determines their lengths."""
+        """Return the parts, or None if their lengths are unknown before reading all of them."""
 
     @abstractmethod
-    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+    def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         """Return the schema of a file, and its number of rows."""
 
     @abstractmethod
@@ -94,10 +94,10 @@ class FilesTable(Table):
 
 
 def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
-    """Refuse a part of a folder whose columns differ from those of the first part."""
-    mine, others = ([(field.name, field.type) for field in each] for each in (schema, first))
-    if mine != others:
-        differing = sorted({name for name, _ in set(mine) ^ set(others)}) or ["their order"]
+    """Refuse a file of a folder whose columns differ from those of the first file."""
+    fields, first_fields = ([(field.name, field.type) for field in each] for each in (schema, first))
+    if fields != first_fields:
+        differing = sorted({name for name, _ in set(fields) ^ set(first_fields)}) or ["their order"]
         raise StoreError(
             f"the files of a folder must have the same columns; {path} differs from the first in "
             f"{', '.join(differing[:5])}. Write them alike, or read them one by one."
@@ -107,8 +107,8 @@ def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
 class ParquetTable(FilesTable):
     """Parquet files one after the other, decoded in batches of rows, not in row groups.
 
-    Beside a batch, memory holds a page of each column that is read, stored and decoded: about 2 MiB
-    with pyarrow's usual pages. So a column of lists is cheap, and a thousand class columns take 2 GiB
+    In addition to a batch, memory holds one page of each column, compressed and decoded: about 2 MiB
+    with pyarrow's default pages. So a column of lists is cheap, and a thousand class columns take 2 GiB
     unless they were written in small row groups.
     """
 
@@ -120,42 +120,42 @@ class ParquetTable(FilesTable):
         """Return the row groups."""
         return self._parts
 
-    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+    def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         with load_arrow("pyarrow.parquet").ParquetFile(path) as file:
-            found = file.metadata
-            self._parts += [Part(path, i, found.row_group(i).num_rows) for i in range(found.num_row_groups)]
-            return file.schema_arrow, found.num_rows
+            metadata = file.metadata
+            self._parts += [Part(path, i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
+            return file.schema_arrow, metadata.num_rows
 
     def _read(
         self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
     ) -> Iterator[ArrowBatch]:
         buffer = min(max(max_bytes // len(names), _LEAST_BUFFER), _MOST_BUFFER)
         groups = None if index is None else [index]
-        # Without a buffer, or with pre-buffering, whole column chunks come to memory.
+        # Without a buffer, or with pre-buffering, pyarrow reads whole column chunks.
         with load_arrow("pyarrow.parquet").ParquetFile(path, buffer_size=buffer, pre_buffer=False) as file:
             yield from file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False)
 
 
 class ArrowTable(FilesTable):
-    """Arrow files (IPC files and streams, Feather), mapped to memory, their record batches split into slices.
+    """Arrow files (IPC files and streams, Feather), mapped to memory and read in slices of their record batches.
 
-    What was read is given back to the system after each slice, so that the resident memory stays
-    that of a slice. Compressed record batches (Feather's default) are decompressed whole, though.
+    Pages are released after each slice, so that the resident memory stays that of a slice. Compressed
+    record batches (Feather's default) are decompressed as a whole, though.
     """
 
     def parts(self) -> list[Part] | None:
-        """Return the record batches, or None if they are compressed: their lengths are known only once decompressed."""
-        found = []
+        """Return the record batches, or None if they are compressed: decompressing determines their lengths."""
+        parts = []
         for path in self._paths:
             with reading(path, *self._errors):
                 mapped = _map(path)
                 for index, batch in enumerate(_record_batches(_reader(mapped))):
                     if not _lies_in(batch, mapped):
                         return None
-                    found.append(Part(path, index, int(batch.num_rows)))
-        return found
+                    parts.append(Part(path, index, int(batch.num_rows)))
+        return parts
 
-    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+    def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         mapped = _map(path)
         reader = _reader(mapped)
         return reader.schema, _count_rows(reader, mapped)
@@ -166,13 +166,13 @@ class ArrowTable(FilesTable):
         mapped = _map(path)
         for batch in islice(_record_batches(_reader(mapped), index or 0), None if index is None else 1):
             batch.validate()
-            # Naming the columns to Arrow's reader would copy the batch to memory; this keeps it mapped.
-            chosen = batch.select(names)
+            # Passing the names to Arrow's reader would copy the batch to memory; this keeps it mapped.
+            columns = batch.select(names)
             for start in range(0, batch.num_rows, rows):
-                yield chosen.slice(start, rows)
+                yield columns.slice(start, rows)
                 _release(mapped)
-            # A decompressed batch must be gone before the next one comes.
-            del batch, chosen
+            # Free a decompressed batch before the next one is read.
+            del batch, columns
 
 
 def hub_files(folder: str) -> list[str]:
@@ -181,12 +181,12 @@ def hub_files(folder: str) -> list[str]:
     Raises
     ------
     StoreError
-        For a folder of several splits, or a dataset whose rows are chosen by an index.
+        If the folder has several splits, or its rows are selected by an index.
 
     """
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
         splits = [os.path.join(folder, str(name)) for name in _json(folder, "dataset_dict.json").get("splits", [])]
-        raise StoreError(f"{folder} holds several splits: {listed(splits)}. Name the folder of one of them.")
+        raise StoreError(f"{folder} has several splits: {listed(splits)}. Name the folder of one of them.")
     if not os.path.exists(os.path.join(folder, "state.json")):
         names = [name for name in sorted(os.listdir(folder)) if name.lower().endswith(".arrow")]
         return [os.path.join(folder, name) for name in names]
@@ -215,7 +215,7 @@ def _map(path: str) -> mmap.mmap:
 
 
 def _release(mapped: mmap.mmap) -> None:
-    # The pages are the file's own: those still needed come back from its cache.
+    # The file's cache still has the pages if they are needed again.
     if hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -230,7 +230,7 @@ def _reader(mapped: mmap.mmap) -> Any:
 
 
 def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
-    """Return the record batches of an IPC file (which has a table of them) or of a stream, from one on."""
+    """Return the record batches of an IPC file (which has an index of them) or of a stream, from one on."""
     if hasattr(reader, "num_record_batches"):
         for index in range(first, reader.num_record_batches):
             yield reader.get_batch(index)
@@ -239,7 +239,7 @@ def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
 
 
 def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
-    """Return whether the values of a batch are those of the file itself: not decompressed into other memory."""
+    """Whether the values of a batch are in the mapped file, rather than decompressed into other memory."""
     whole = load_arrow().py_buffer(mapped)
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
@@ -255,12 +255,12 @@ def _count_rows(reader: Any, mapped: mmap.mmap) -> int:
     return rows
 
 
-# Tables as score files: in blocks, or any rows.
+# Tables as score files.
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFile(RowFile):
-    """Scores in the columns of a table: one column of lists, or one column for each class."""
+    """Scores in the columns of a table: one column of lists, or one column per class."""
 
     table: Table
     columns: Columns
@@ -274,12 +274,11 @@ class TableFile(RowFile):
             if self.columns.label is not None:
                 labels = label_array(batch, self.columns.label, self.n_classes, start, self.location)
             start += batch.num_rows
-            # The table may have to free memory for its next batch.
-            del batch
+            del batch  # so that the table can free its memory
             yield scores, labels
 
     def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
-        """Return scores and labels whose rows can be read in any order; None unless the table has parts, none too large."""
+        """Return scores and labels whose rows can be read in any order, or None if the table has no parts, or too large ones."""
         row_bytes, table = self.n_classes * self.dtype.itemsize, self.table
         if not isinstance(table, FilesTable):
             return None
@@ -301,7 +300,7 @@ class TableFile(RowFile):
 
 
 def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
-    """Open the scores of a table, with labels if it has some; reads the schema, and the first row if needed."""
+    """Open the scores of a table, and its labels if any; reads only the schema, and the first row if needed."""
     columns = choose_columns(table.schema, scores, labels, table.location)
     n_classes, soft = _count_classes(table, columns), columns.label_dtype
     form: LabelForm = ((), np.dtype(np.int64)) if soft is None else ((n_classes,), soft)
@@ -319,11 +318,7 @@ def open_table(table: Table, scores: str | None, labels: str | None) -> TableFil
 
 
 def _count_classes(table: Table, columns: Columns) -> int:
-    if not columns.is_list:
-        return len(columns.scores)
-    n_classes = columns.width
-    if n_classes is None:
-        n_classes = _first_length(table, columns.scores[0])
+    n_classes = _first_length(table, columns.scores[0]) if columns.width is None else columns.width
     if n_classes < 1:
         raise ScoresError(
             f"scores must have at least one class; the lists of {table.location} have {n_classes} numbers. "
@@ -337,7 +332,7 @@ def _first_length(table: Table, name: str) -> int:
         row = list_matrix(batch.column(name), None, 0, ScoresError, f"column {name!r} of {table.location}")
         return int(row.shape[1])
     raise ScoresError(
-        f"scores must have at least one sample, to tell the number of classes; {table.location} has none. "
+        f"scores must have at least one sample to determine the number of classes; {table.location} has none. "
         "Check how it was saved."
     )
 
@@ -357,48 +352,46 @@ class TableRows(AnyRows):
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
-        at = first
-        while at < last:
-            number = bisect_right(self.ends, at)
+        row = first
+        while row < last:
+            number = bisect_right(self.ends, row)
             end = min(last, self.ends[number])
-            self._fill_from(number, at, end, out[at - first : end - first])
-            at = end
+            self._fill_from(number, row, end, out[row - first : end - first])
+            row = end
 
     def _fill_from(self, number: int, first: int, last: int, out: Array) -> None:
-        """Read rows that lie in one part."""
+        """Read rows of one part."""
         part = self.parts[number]
         mark = next(mark for mark in self.marks if mark.path == part.path)
         mark.check()
-        at = self.ends[number] - part.n_rows
+        row = self.ends[number] - part.n_rows
         rows = rows_of_bytes(self.shape, self.dtype, PART_BYTES)
         names = [self.columns.label] if self.is_label and self.columns.label else list(self.columns.scores)
         for batch in self.table.part_batches(part, names, rows):
-            begin, end = max(first, at), min(last, at + batch.num_rows)
+            begin, end = max(first, row), min(last, row + batch.num_rows)
             if begin < end:
-                out[begin - first : end - first] = self._values(batch.slice(begin - at, end - begin), begin)
-            at += batch.num_rows
-            if at >= last:
+                out[begin - first : end - first] = self._values(batch.slice(begin - row, end - begin), begin)
+            row += batch.num_rows
+            if row >= last:
                 break
         mark.check()
-        if at < last:
-            raise ReadError(
-                f"{part.path} must have the {part.n_rows} rows that it tells of; got fewer. Write or copy it again."
-            )
+        if row < last:
+            raise ReadError(f"{part.path} has fewer rows than its metadata say. Write or copy it again.")
 
     def _values(self, batch: ArrowBatch, start: int) -> Array:
         if not self.is_label:
             return score_block(batch, self.columns, self.n_classes, start, self.location)
         assert self.columns.label is not None
-        return in_range(label_array(batch, self.columns.label, self.n_classes, start, self.location))
+        return as_signed(label_array(batch, self.columns.label, self.n_classes, start, self.location))
 
 
-def in_range(labels: Array) -> Array:
-    """Return labels that int64 can hold: too large a class number must be refused, and not become a negative one."""
+def as_signed(labels: Array) -> Array:
+    """Return uint64 labels as int64, with class numbers beyond its range at its maximum; return other labels unchanged."""
     return with_unlabelled(labels, np.zeros(labels.shape, bool)) if labels.dtype == np.uint64 else labels
 
 
 def _together(parts: list[Part], rows: int) -> int:
-    """Return how many rows to read together, so that no part, or few of them, are decoded twice.
+    """Return the number of rows to read together, so that few parts are decoded twice.
 
     Examples
     --------

@@ -98,7 +98,7 @@ def test_label_file__refuses_columns_of_other_types(tmp_path):
 
 
 def test_label_file__refuses_missing_and_truncated_files(tmp_path):
-    with pytest.raises(StoreError, match="nothing is there"):
+    with pytest.raises(StoreError, match="no such file"):
         open_label_file(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", HARD)
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-1])
