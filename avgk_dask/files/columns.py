@@ -72,20 +72,16 @@ def choose_columns(schema: ArrowSchema, scores: str | None, labels: str | None, 
     label = label_column(types, labels, location)
     soft = _dtype(types[label].value_type) if label is not None and is_list(types[label]) else None
     candidates = {name: kind for name, kind in types.items() if name != label}
-    chosen = _list_column(candidates, scores, location)
-    if chosen is not None:
-        kind = candidates[chosen]
-        return Columns(
-            (chosen,), True, _dtype(kind.value_type), label, _width(kind), _others(candidates, [chosen]), soft
-        )
-    classes = _class_columns(candidates, location)
-    dtype = np.result_type(*map(_dtype, {candidates[name] for name in classes}))
-    return Columns(tuple(classes), False, check_dtype(dtype), label, len(classes), _others(candidates, classes), soft)
-
-
-def _others(types: dict[str, ArrowType], used: list[str]) -> tuple[str, ...]:
-    gone = set(used)
-    return tuple(name for name in types if name not in gone and not _PANDAS_INDEX.fullmatch(name))
+    list_column = _list_column(candidates, scores, location)
+    if list_column is not None:
+        kind, used = candidates[list_column], [list_column]
+        dtype, width = _dtype(kind.value_type), getattr(kind, "list_size", None)
+    else:
+        used = _class_columns(candidates, location)
+        dtype, width = check_dtype(np.result_type(*map(_dtype, {candidates[name] for name in used}))), len(used)
+    unused = candidates.keys() - set(used)
+    ignored = tuple(name for name in candidates if name in unused and not _PANDAS_INDEX.fullmatch(name))
+    return Columns(tuple(used), list_column is not None, dtype, label, width, ignored, soft)
 
 
 def label_column(types: dict[str, ArrowType], labels: str | None, location: str) -> str | None:
@@ -190,10 +186,6 @@ def _is_number(kind: ArrowType) -> bool:
 def is_list(kind: ArrowType) -> bool:
     """Whether the type is a list of numbers, of fixed or variable size."""
     return re.match(r"(list|large_list|fixed_size_list)<", str(kind)) is not None and _is_number(kind.value_type)
-
-
-def _width(kind: ArrowType) -> int | None:
-    return int(kind.list_size) if str(kind).startswith("fixed_size_list") else None
 
 
 def _dtype(kind: ArrowType) -> Dtype:

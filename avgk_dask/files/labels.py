@@ -25,15 +25,8 @@ def open_label_file(path: object, most: int | None = None) -> Array:
     """Return the labels in a file: one class number per sample, or a matrix of probabilities.
 
     An npy file is mapped to memory and may have more axes, as the scores may. From other files the member or column
-    ``labels`` or ``label`` is read, otherwise the only one. A missing class number means unlabelled, -1.
-
-    Raises
-    ------
-    StoreError
-        If the file does not exist, is damaged, too large for the memory, or has several columns of other names.
-    LabelsError
-        If the values are not labels, are more than ``most``, or a probability is missing.
-
+    ``labels`` or ``label`` is read, otherwise the only one, if it has at most ``most`` values and fits into memory. A missing
+    class number means unlabelled, -1.
     """
     path = check_path(path)
     if path.lower().endswith(".npy"):
@@ -117,14 +110,7 @@ def _only(names: list[str], kind: str, path: str) -> str:
 
 
 def read_numbers(path: str) -> Floats:
-    """Return the numbers in a file: a vector in an npy file, or text with one number per line.
-
-    Raises
-    ------
-    StoreError
-        If the file does not exist, or has other content.
-
-    """
+    """Return the numbers in a file: a vector in an npy file, or text with one number per line."""
     if not os.path.isfile(path):
         raise StoreError(f"no such file: {shown(path)!r}. {path_advice(path)}")
     if path.lower().endswith(".npy"):

@@ -40,14 +40,7 @@ _HUB_FILES = ("state.json", "dataset_dict.json")
 
 
 def is_row_file(path: object) -> bool:
-    """Whether this is a score file of a supported format, judged by its name, or by its content for a folder.
-
-    Examples
-    --------
-    >>> is_row_file("scores.parquet"), is_row_file("scores.zarr"), is_row_file("-")
-    (True, False, True)
-
-    """
+    """Whether this is a score file of a supported format, judged by its name, or by its content for a folder."""
     if not isinstance(path, (str, os.PathLike)):
         return _is_stream(path)
     name = str(path)
@@ -62,14 +55,6 @@ def open_file(path: object, *, scores: str | None = None, labels: str | None = N
     ``path`` is an npy, npz, Parquet, CSV, Arrow or Feather file, a folder of Parquet or Arrow files
     (such as a Hugging Face dataset), ``-`` for an npy stream on standard input, or a binary file
     object with such a stream. ``scores`` and ``labels`` are the names of members or columns.
-
-    Raises
-    ------
-    StoreError
-        If the file does not exist, is damaged or of an unknown format, or has no member or column of that name.
-    ScoresError, LabelsError, DtypeError
-        If the scores are not a matrix of numbers, or the labels are not class numbers.
-
     """
     if _is_stream(path) or str(path) == "-":
         stream = path if _is_stream(path) else sys.stdin.buffer
@@ -154,8 +139,6 @@ def _refuse_names(location: str, scores: str | None, labels: str | None) -> None
 
 #: Bytes read at once from a file that is held in memory.
 _BLOCK_BYTES = 16 << 20
-#: Files at the root of a Zarr store.
-_ZARR = ("zarr.json", ".zgroup", ".zarray")
 
 
 @dataclass(frozen=True)
@@ -169,17 +152,8 @@ class MatrixFile:
 
 
 def is_matrix_file(path: object) -> bool:
-    """Whether a path is that of a score file rather than a store, judged by its name or content.
-
-    Raises
-    ------
-    StoreError
-        If it is standard input, or a folder with the suffix of a file that is neither a store nor a folder of score files.
-
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        return False
-    name = os.fspath(path)
+    """Whether a path is that of a score file rather than a store, judged by its name or content."""
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str) or "\0" in name:
         return False
     name = re.split(r"[?#]", name)[0] if is_url(name) else name  # signed URLs end in their signature
@@ -191,7 +165,7 @@ def is_matrix_file(path: object) -> bool:
         )
     if not os.path.isdir(name):
         return name.lower().endswith(SUFFIXES)
-    if any(os.path.lexists(os.path.join(name, root)) for root in _ZARR):
+    if any(os.path.lexists(os.path.join(name, root)) for root in ("zarr.json", ".zgroup", ".zarray")):
         return False
     if is_row_file(name):
         return True
@@ -217,11 +191,12 @@ def open_matrix_file(path: str, scores: str | None = None, labels: str | None = 
 
 def _mark_files(path: str) -> Iterator[FileMark]:
     """Return the mark of a file, or those of the files in a folder."""
-    is_folder = os.path.isdir(path)
-    for file in [os.path.join(path, name) for name in sorted(os.listdir(path))] if is_folder else [path]:
-        if not is_folder or os.path.isfile(file):
-            with reading(file):
-                yield FileMark.from_path(file)
+    files = [path]
+    if os.path.isdir(path):
+        files = [file for name in sorted(os.listdir(path)) if os.path.isfile(file := os.path.join(path, name))]
+    for file in files:
+        with reading(file):
+            yield FileMark.from_path(file)
 
 
 def _loaded_rows(
@@ -230,15 +205,14 @@ def _loaded_rows(
     """Return scores and labels that are held in memory after the first read; read now if their number is unknown."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
-    load = partial(_load, file.location, scores, labels)
-    content = loaded(load, marks)  # this reference keeps it until the rows below have theirs
+    content = loaded(partial(_load, file.location, scores, labels), marks)
     n_samples = len(content.values()[0]) if file.n_samples is None else file.n_samples
 
     def rows(number: int, more: tuple[int, ...], dtype: Dtype) -> LoadedRows:
         shape = (n_samples, *more)
         return LoadedRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
-            load=load, marks=marks, number=number,
+            content=content, number=number,
         )  # fmt: skip
 
     return rows(0, (file.n_classes,), file.dtype), None if file.label_form is None else rows(1, *file.label_form)

@@ -249,7 +249,8 @@ def open_npy(path: str) -> NpyFile:
         mark = FileMark.from_path(path)
     header, offset = map_header(path)
     n_samples, n_classes = check_matrix(header.shape, path)
-    dtype, rows = check_dtype(header.dtype, path), _rows_at(mark, header, offset)
+    dtype = check_dtype(header.dtype, path)
+    rows = _rows_at(mark, header, offset)
     return NpyFile(location=path, n_samples=n_samples, n_classes=n_classes, dtype=dtype, rows=rows)
 
 
@@ -319,9 +320,12 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
     scores = _scores_name(headers, scores, labels, path)
     shape = check_matrix(headers[scores].shape, f"member {scores!r} of {path}")
     labels = _labels_name(headers, scores) if labels is None else labels
-    if labels is not None:
-        _check_label_member(headers[labels], shape, f"member {labels!r} of {path}")
     members = (scores,) if labels is None else (scores, labels)
+    if labels is not None:
+        header, location = headers[labels], f"member {labels!r} of {path}"
+        check_labels(header.shape, header.dtype, location)
+        if header.shape not in (shape[:1], shape):
+            raise LabelsError(f"labels must fit the scores' shape {shape}; {location} has {header.shape}. Check both.")
     for name in members:
         check_order(headers[name], f"member {name!r} of {path}")
     return NpzFile(
@@ -380,11 +384,3 @@ def _labels_name(headers: dict[str, NpyHeader], scores: str) -> str | None:
     fitting = [name for name, header in headers.items() if header.shape == n_samples and header.dtype.kind in "iu"]
     candidates = [name for name in (*LABEL_NAMES, *OTHER_LABEL_NAMES) if name in fitting]
     return candidates[0] if len(candidates) == 1 else None
-
-
-def _check_label_member(labels: NpyHeader, shape: tuple[int, int], location: str) -> None:
-    check_labels(labels.shape, labels.dtype, location)
-    if labels.shape not in ((shape[0],), shape):
-        raise LabelsError(
-            f"labels must fit the scores' shape {shape}; {location} has shape {labels.shape}. Check both."
-        )

@@ -43,7 +43,7 @@ OTHER_LABEL_NAMES = ("y", "y_true", "targets", "target")
 _LISTED, _COMPARED = 20, 200
 
 
-def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
+def find_name(name: str, names: Sequence[str], kind: str, location: str) -> str:
     """Return the name if it is among the names; otherwise raise an error that suggests the nearest one.
 
     Examples
@@ -56,19 +56,12 @@ def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(name, [known for known in names if len(known) <= _COMPARED], n=1)
-    advice = f"Did you mean {near[0]!r}?" if near else f"Name the {what} to use."
-    raise StoreError(f"{location} has no {what} {shown(name)!r}; it has {listed(names)}. {advice}")
+    advice = f"Did you mean {near[0]!r}?" if near else f"Name the {kind} to use."
+    raise StoreError(f"{location} has no {kind} {shown(name)!r}; it has {listed(names)}. {advice}")
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names as text, at most twenty of them.
-
-    Examples
-    --------
-    >>> listed(["a", "b"]), listed([])
-    ('a, b', 'none')
-
-    """
+    """Return the names as text, at most twenty of them."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more or "none"
 
@@ -150,15 +143,8 @@ class RowFile(ABC):
     def blocks(self, max_bytes: int) -> Iterator[Block]:
         """Return the rows in file order: scores in C order and native byte order, and their labels.
 
-        The scores of a block have at most ``max_bytes`` bytes, or are a single row.
-
-        Raises
-        ------
-        ReadError
-            If the file is damaged or ends early.
-        ScoresError, LabelsError
-            If a row is missing, or has another length than the first.
-
+        The scores of a block have at most ``max_bytes`` bytes, or are a single row. Damaged files raise ReadError; rows that are
+        missing or differ in length raise ScoresError or LabelsError.
         """
 
     def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
@@ -280,15 +266,9 @@ class AnyRows(ABC):
 
     @abstractmethod
     def fill(self, first: int, last: int, out: Array) -> None:
-        """Read the rows from ``first`` to before ``last`` into an array of their shape, in C order.
+        """Read the rows from ``first`` to before ``last`` into a C-ordered array of their shape.
 
-        Raises
-        ------
-        ReadError
-            If the file is damaged, missing, or has changed since it was opened.
-        ScoresError, LabelsError
-            If a row is missing, or has another length than the first.
-
+        Raises the errors of ``RowFile.blocks``, and ReadError if the file is missing or has changed since it was opened.
         """
 
     @property
@@ -329,9 +309,12 @@ class CarriedRows(AnyRows):
 class Loaded:
     """The scores and labels of a file, held in memory after the first read; concurrent readers share that read."""
 
-    def __init__(self, load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...]) -> None:
+    def __init__(self, load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> None:
         self._load, self._marks, self._lock = load, marks, threading.Lock()
         self._values: tuple[Array, ...] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loaded, (self._load, self._marks)
 
     def values(self) -> tuple[Array, ...]:
         """Return the arrays."""
@@ -361,26 +344,15 @@ def loaded(load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> Loa
 class LoadedRows(AnyRows):
     """Rows of a file that can only be read from front to back; each process that reads it holds all of it in memory."""
 
-    load: partial[tuple[Array, ...]]
-    marks: tuple[FileMark, ...]
+    content: Loaded
     #: 0 for the scores, 1 for the labels.
     number: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_loaded", loaded(self.load, self.marks))
-
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
-        out[...] = self._loaded.values()[self.number][first:last]  # type: ignore[attr-defined]
+        out[...] = self.content.values()[self.number][first:last]
 
 
 def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:
-    """Return the number of rows of an array that have about ``n_bytes`` bytes, at least one and at most all.
-
-    Examples
-    --------
-    >>> rows_of_bytes((1000, 4), np.dtype("f4"), 64), rows_of_bytes((3, 100), np.dtype("f4"), 64), rows_of_bytes((0, 4), np.dtype("f4"))
-    (4, 1, 1)
-
-    """
+    """Return the number of rows of an array that have about ``n_bytes`` bytes, at least one and at most all."""
     return max(1, min(shape[0], n_bytes // max(1, math.prod(shape[1:]) * dtype.itemsize)))

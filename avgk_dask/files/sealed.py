@@ -64,14 +64,7 @@ class FileKind:
             refuse(WriteError(f"cannot write to {shown(place)} ({error.strerror or error}). Choose another path."))
 
     def read(self, path: object, restore: Callable[[Content], T]) -> T:
-        """Return the result of ``restore`` on the content of a file.
-
-        Raises
-        ------
-        StoreError
-            If the file cannot be read or restored, is damaged, or is of another kind or version.
-
-        """
+        """Return the result of ``restore`` on the content of a file; raise StoreError if the file is not valid."""
         place = self._check_path(path)
         try:
             content = self._load(place)

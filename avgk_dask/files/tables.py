@@ -158,7 +158,13 @@ class ArrowTable(FilesTable):
     def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         mapped = _map(path)
         reader = _reader(mapped)
-        return reader.schema, _count_rows(reader, mapped)
+        if hasattr(reader, "count_rows"):
+            return reader.schema, int(reader.count_rows())
+        n_rows = 0
+        for batch in _record_batches(reader):
+            n_rows += batch.num_rows
+            _release(mapped)
+        return reader.schema, n_rows
 
     def _read(
         self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
@@ -176,14 +182,7 @@ class ArrowTable(FilesTable):
 
 
 def hub_files(folder: str) -> list[str]:
-    """Return the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order.
-
-    Raises
-    ------
-    StoreError
-        If the folder has several splits, or its rows are selected by an index.
-
-    """
+    """Return the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order."""
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
         splits = [os.path.join(folder, str(name)) for name in _json(folder, "dataset_dict.json").get("splits", [])]
         raise StoreError(f"{folder} has several splits: {listed(splits)}. Name the folder of one of them.")
@@ -243,16 +242,6 @@ def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
     whole = load_arrow().py_buffer(mapped)
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
-
-
-def _count_rows(reader: Any, mapped: mmap.mmap) -> int:
-    if hasattr(reader, "count_rows"):
-        return int(reader.count_rows())
-    rows = 0
-    for batch in _record_batches(reader):
-        rows += batch.num_rows
-        _release(mapped)
-    return rows
 
 
 # Tables as score files.
@@ -401,7 +390,7 @@ def _together(parts: list[Part], rows: int) -> int:
     100
 
     """
-    first = parts[0].n_rows
-    if all(part.n_rows == first for part in parts[:-1]) and parts[-1].n_rows <= first:
+    first, last = parts[0].n_rows, parts[-1].n_rows
+    if all(part.n_rows == first for part in parts[:-1]) and last <= first:
         return first * max(1, rows // first)
     return max(rows, *(part.n_rows for part in parts))

@@ -19,6 +19,7 @@ feather = pytest.importorskip("pyarrow.feather")
 
 from avgk_dask.errors import DtypeError, LabelsError, ReadError, ScoresError, StoreError  # noqa: E402
 from avgk_dask.files import is_row_file, open_file  # noqa: E402
+from avgk_dask.files.matrices import as_table  # noqa: E402
 
 DTYPES = st.sampled_from(["f2", "f4", "f8", "i1", "u2", "i4", "i8", "u8"])
 
@@ -439,3 +440,8 @@ def test_columns__of_integers_among_scores_are_refused(tmp_path):
     with pytest.raises(ScoresError, match=r"group.*Name the labels"):
         open_file(tmp_path / "s.parquet")
     assert open_file(tmp_path / "s.parquet", labels="group").n_classes == 2
+
+
+def test_as_table__refuses_an_unknown_suffix():
+    with pytest.raises(StoreError, match=r"format of the file 'scores\.orc' is not supported\. Convert it"):
+        as_table("scores.orc", None)
