@@ -16,7 +16,6 @@ from ..arrays import Array
 from ..errors import LabelsError, ScoresError
 from .columns import ArrowBatch, load_arrow, mixed_columns
 from .rows import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, reading
-from .tables import Table
 
 #: Longest line that is read: a million classes of 64 characters each.
 _LONGEST_LINE = 1 << 26
@@ -25,7 +24,7 @@ _LEAST_TEXT, _MOST_TEXT = 1 << 20, 1 << 24
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+: (.*)")
 
 
-class CsvTable(Table):
+class CsvTable:
     """A CSV file: the labels are int64, all other columns float64.
 
     The first line is a header unless all of its fields are numbers. Without a header the columns are

@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 import os
-import tempfile
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -47,20 +48,9 @@ class FileKind:
         place = self._check_path(path)
         whole = {"format": self.format, "version": self.version, **self._packed(content)}
         text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1)
-        folder, draft = os.path.dirname(os.path.abspath(place)), ""
         try:
-            with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".avgk-", delete=False, encoding="utf-8") as file:
-                draft = file.name
-                file.write(text)
-            umask = os.umask(0o077)
-            os.umask(umask)
-            os.chmod(draft, 0o666 & ~umask)
-            os.replace(draft, place)
-        except BaseException as error:
-            if draft and os.path.exists(draft):
-                os.unlink(draft)
-            if not isinstance(error, OSError):
-                raise
+            replace_file(place, [text.encode()])
+        except OSError as error:
             refuse(WriteError(f"cannot write to {shown(place)} ({error.strerror or error}). Choose another path."))
 
     def read(self, path: object, restore: Callable[[Content], T]) -> T:
@@ -127,3 +117,16 @@ class FileKind:
 
 def _digest(content: Content) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def replace_file(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview]) -> None:
+    """Write a temporary file next to ``path``, then rename it."""
+    draft = os.path.join(os.path.dirname(os.path.abspath(path)), f".avgk-{uuid.uuid4().hex[:8]}")
+    try:
+        with open(draft, "xb") as file:
+            file.writelines(parts)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise

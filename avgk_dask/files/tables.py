@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..arrays import Array, Dtype
 from ..errors import ReadError, ScoresError, StoreError
 from ..masks import with_unlabelled
 from .columns import ArrowBatch, ArrowSchema, Columns, choose_columns, label_array, list_matrix, load_arrow, score_block
+from .csv import CsvTable
 from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, listed, reading, rows_of_bytes
 
 #: Bytes to read when only the first row is needed.
@@ -38,37 +39,25 @@ class Part:
     n_rows: int
 
 
-class Table(ABC):
-    """Columns in record batches; the common base of all formats."""
+class FilesTable(ABC):
+    """Files with the same columns, one after the other, in parts that can be read in any order."""
 
-    location: str
     #: Names and types of the columns.
     schema: ArrowSchema
-    #: The number of rows, or None if it is unknown before reading.
-    n_rows: int | None
-
-    @abstractmethod
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
-        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
-
-
-class FilesTable(Table):
-    """Files with the same columns, one after the other, in parts that can be read in any order."""
 
     def __init__(self, paths: list[str], location: str) -> None:
         self.location, self._paths = location, paths
         self._errors = (load_arrow().ArrowException, ValueError, KeyError, EOFError)
-        self.schema, n_rows = None, 0
+        self.schema, self.n_rows = None, 0
         for path in paths:
             with reading(path, *self._errors):
-                schema, n_more = self._inspect(path)
+                schema, n_rows = self._inspect(path)
                 self.schema = schema if self.schema is None else self.schema
                 _check_same(schema, self.schema, path)
-            n_rows += n_more
-        self.n_rows = n_rows
+            self.n_rows += n_rows
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
-        """Return these columns in record batches."""
+        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
         for path in self._paths:
             with reading(path, *self._errors):
                 yield from self._read(path, names, rows, max_bytes)
@@ -244,7 +233,7 @@ def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
     return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
 
 
-# Tables as score files.
+Table: TypeAlias = CsvTable | FilesTable
 
 
 @dataclass(frozen=True, kw_only=True)

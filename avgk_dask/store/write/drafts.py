@@ -238,11 +238,6 @@ class Draft:
         """Return the digest of each array's metadata, ignoring its number of rows."""
         return {name: form_digest(self._document(f"{name}/zarr.json")) for name in self.names}
 
-    def clear(self) -> None:
-        """Remove all arrays."""
-        for name in self.names:
-            del self.group[name]
-
     def resize(self, n_samples: int) -> None:
         """Set the number of samples of every array."""
         for name in self.names:

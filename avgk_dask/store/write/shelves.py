@@ -6,7 +6,6 @@ The hash may also cover the file's name and the owner of the folder: a file in t
 from __future__ import annotations
 
 import pathlib
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from ...errors import ReadError, refuse
+from ...files.sealed import replace_file
 from ..where.addresses import Options, explain, read_key, remove_key, secrets_of, shown, write_key, writing
 from ..where.locations import locate
 
@@ -83,7 +83,8 @@ class Shelf:
             if file is None:
                 write_key(self.store, self.prefix + name, b"".join(parts))
             else:
-                _write_file(file, parts)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(file, parts)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the files that exist."""
@@ -99,16 +100,3 @@ def _read_file(path: pathlib.Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _write_file(path: pathlib.Path, parts: Sequence[bytes | memoryview]) -> None:
-    """Write a temporary file, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        with open(draft, "xb") as file:
-            file.writelines(parts)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -427,7 +427,8 @@ class ScoreWriter:
         if self.n_samples:
             self._adopt_dtypes({name: draft.group[name] for name in draft.names})
         else:
-            draft.clear()
+            for name in draft.names:
+                del draft.group[name]
 
     def close(self) -> None:
         """Write the remaining rows, the labels and the manifest, and mark the store complete.
