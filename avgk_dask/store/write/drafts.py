@@ -47,6 +47,7 @@ from ..where.addresses import (
     shown,
     write_key,
 )
+from .batches import RowBuffer
 from .journal import write_append_record
 from .lease_storage import FOLDER as LEASES
 from .leases import lease_of
@@ -343,6 +344,35 @@ def with_rows(array: StoredArray, n_rows: int) -> ZarrArray:
             metadata=metadata, store_path=array.store_path, config={"order": "C", "write_empty_chunks": True}
         )
     )
+
+
+class ChunkWriter:
+    """Appends rows to an array of a draft, from a row on, in whole chunks."""
+
+    def __init__(self, draft: Draft, array: WritableArray, row: int, chunk_rows: int) -> None:
+        self._draft, self._array, self._row, self._chunk_rows = draft, array, row, chunk_rows
+        self._buffer = RowBuffer()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the array so far, including those not yet written."""
+        return self._row + len(self._buffer)
+
+    def append(self, block: Array) -> None:
+        """Append rows, and write the chunks that are full."""
+        self._buffer.add(block)
+        while len(self._buffer) >= self._chunk_rows:
+            self._write(self._chunk_rows)
+
+    def finish(self) -> None:
+        """Write the remaining rows."""
+        if len(self._buffer):
+            self._write(len(self._buffer))
+
+    def _write(self, n_rows: int) -> None:
+        (block,) = self._buffer.take(n_rows)
+        self._draft.digests |= write_rows(self._array, self._row, block)
+        self._row += n_rows
 
 
 def write_result(dataset: xr.Dataset, path: Path) -> None:

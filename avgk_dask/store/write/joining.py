@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
-from ...arrays import Array
 from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks
@@ -23,7 +21,6 @@ from ..where.addresses import (
     Options,
     StoredArray,
     Writable,
-    WritableArray,
     bare_store,
     copy,
     get,
@@ -33,8 +30,7 @@ from ..where.addresses import (
     write_key,
     writing,
 )
-from .batches import RowBuffer
-from .drafts import Draft, write_rows
+from .drafts import ChunkWriter, Draft
 from .targets import PARTS, claim, is_begun, part_numbers, part_path, refuse_held_parts, writable
 
 
@@ -223,26 +219,19 @@ def _join(root: Draft, parts: list[Part]) -> None:
         target, row = root.group[name], 0
         for part in parts:
             row += _move_chunks(root, part, name, row)
-        rest = (np.asarray(part.arrays[name][part.n_whole * part.chunk_rows :]) for part in parts)
-        _write_rows(root, target, rest, row, first.chunk_rows)
+        writer = ChunkWriter(root, target, row, first.chunk_rows)
+        for part in parts:
+            writer.append(np.asarray(part.arrays[name][part.n_whole * part.chunk_rows :]))
+        writer.finish()
     if "labels" in first.arrays and "labels" not in matrices:
         target = root.group["labels"] if "labels" in root.group else root.add_column("labels", n_samples)
-        stored = [(part.arrays["labels"], part.n_whole * part.chunk_rows) for part in parts]
-        whole = (np.asarray(labels[:bound]) for labels, bound in stored)
-        rest = (np.asarray(labels[bound:]) for labels, bound in stored)
-        _write_rows(root, target, chain(whole, rest), 0, LABEL_ROWS)
-
-
-def _write_rows(root: Draft, target: WritableArray, blocks: Iterable[Array], row: int, size: int) -> None:
-    """Write blocks of rows from a row on, ``size`` rows at a time."""
-    buffer = RowBuffer()
-    for block in chain(blocks, [None]):
-        if block is not None:
-            buffer.add(block)
-        while len(buffer) >= (size if block is not None else 1):
-            (rows,) = buffer.take(min(size, len(buffer)))
-            root.digests |= write_rows(target, row, rows)
-            row += rows.shape[0]
+        writer = ChunkWriter(root, target, 0, LABEL_ROWS)
+        bounds = [part.n_whole * part.chunk_rows for part in parts]
+        for part, bound in zip(parts, bounds, strict=True):
+            writer.append(np.asarray(part.arrays["labels"][:bound]))
+        for part, bound in zip(parts, bounds, strict=True):
+            writer.append(np.asarray(part.arrays["labels"][bound:]))
+        writer.finish()
 
 
 def _move_chunks(root: Draft, part: Part, name: str, row: int) -> int:

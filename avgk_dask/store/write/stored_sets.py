@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array, Bools
+from ...arrays import Bools
 from ..read.grids import LABEL_ROWS, codecs
-from ..where.addresses import Options, Writable, WritableArray, writing
-from .drafts import Draft, with_rows
+from ..where.addresses import Options, Writable, writing
+from .drafts import ChunkWriter, Draft
 from .targets import writable
 
 SET_FORMATS = ("booleans", "indices")
@@ -110,46 +110,21 @@ class _IndexSets:
     def __init__(self, draft: Draft, grid: SetGrid) -> None:
         n_samples, n_classes = grid.shape
         dtype = np.int32 if n_classes <= np.iinfo(np.int32).max else np.int64
-        self._offsets = _Column(draft.add_column("offsets", n_samples + 1, dimension="bound"))
-        self._classes = _Column(draft.add_column("classes", 0, dtype, LABEL_ROWS, dimension="label"))
+        offset_array = draft.add_column("offsets", n_samples + 1, dimension="bound")
+        self._class_array = draft.add_column("classes", 0, dtype, LABEL_ROWS, dimension="label")
+        self._offsets = ChunkWriter(draft, offset_array, 0, offset_array.chunks[0])
+        self._classes = ChunkWriter(draft, self._class_array, 0, LABEL_ROWS)
         self._offsets.append(np.zeros(1, np.int64))
 
     def write(self, band: SetBand) -> int:
-        n_before = self._classes.n
+        n_before = self._classes.n_rows
         for strip in band.strips():
-            offsets = self._classes.n + np.cumsum(np.count_nonzero(strip, axis=1), dtype=np.int64)
-            self._classes.append(np.nonzero(strip)[1])
+            offsets = self._classes.n_rows + np.cumsum(np.count_nonzero(strip, axis=1), dtype=np.int64)
+            self._classes.append(np.nonzero(strip)[1].astype(self._class_array.dtype))
             self._offsets.append(offsets)
-        return self._classes.n - n_before
+        return self._classes.n_rows - n_before
 
     def finish(self) -> None:
+        self._class_array.resize((self._classes.n_rows,))
         self._offsets.finish()
         self._classes.finish()
-
-
-class _Column:
-    """Appends values to a stored column, in whole chunks."""
-
-    def __init__(self, array: WritableArray) -> None:
-        self._array, self._size = array, array.chunks[0]
-        self._waiting: list[Array] = []
-        self._n_written = 0
-        self.n = 0
-
-    def append(self, values: Array) -> None:
-        self._waiting.append(values.astype(self._array.dtype, copy=False))
-        self.n += values.size
-        if self.n - self._n_written >= self._size:
-            self._write(self.n - (self.n - self._n_written) % self._size)
-
-    def finish(self) -> None:
-        self._array.resize((self.n,))
-        if self.n > self._n_written:
-            self._write(self.n)
-
-    def _write(self, last: int) -> None:
-        """Write the values up to a bound: whole chunks, or all values."""
-        values = np.concatenate(self._waiting)
-        n = last - self._n_written
-        with_rows(self._array, last)[self._n_written : last] = values[:n]
-        self._waiting, self._n_written = [values[n:].copy()], last
