@@ -27,7 +27,7 @@ def matrices(draw):
 
 
 def read(file, max_bytes):
-    """Give the whole of a file from its blocks, each of which is checked."""
+    """Return all rows of a file from its blocks, after checking each."""
     blocks, labels = [], []
     for block, part in file.blocks(max_bytes):
         assert block.dtype == file.dtype
@@ -73,7 +73,7 @@ def test_npy__refuses_other_shapes(tmp_path, shape):
 
 
 class Trap:
-    """What runs code when it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __reduce__(self):
         return os.mkdir, (os.environ["AVGK_TRAP"],)
@@ -178,7 +178,7 @@ def test_npy__resident_memory_is_that_of_a_few_blocks(tmp_path):
 
 
 class Dribble(io.RawIOBase):
-    """A stream that gives at most seven bytes at a time and cannot seek, as pipes do."""
+    """A stream that returns at most seven bytes at a time and cannot seek, as pipes do."""
 
     def __init__(self, content):
         self._content = io.BytesIO(content)
@@ -217,7 +217,7 @@ def test_stream__can_be_read_once():
         read(file, 10)
 
 
-def test_stream__says_how_much_is_missing():
+def test_stream__reports_the_number_of_missing_bytes():
     stream = io.BytesIO()
     np.save(stream, np.zeros((4, 5)))
     file = open_file(io.BytesIO(stream.getvalue()[:-50]))
@@ -250,10 +250,10 @@ def test_npz__round_trip(tmp_path_factory, scores, max_bytes, compressed, kind):
     file = open_file(path)
     assert file.n_samples == len(scores)
     assert file.has_labels == (kind != "none")
-    found, found_labels = read(file, max_bytes)
-    np.testing.assert_array_equal(found, scores)
+    actual, actual_labels = read(file, max_bytes)
+    np.testing.assert_array_equal(actual, scores)
     if file.has_labels:
-        np.testing.assert_array_equal(found_labels, labels)
+        np.testing.assert_array_equal(actual_labels, labels)
 
 
 def test_npz__takes_the_only_matrix_and_named_members(tmp_path):
@@ -265,7 +265,7 @@ def test_npz__takes_the_only_matrix_and_named_members(tmp_path):
     assert file.ignored == ("note",)
 
 
-def test_npz__refuses_what_is_not_there(tmp_path):
+def test_npz__refuses_missing_members(tmp_path):
     np.savez(tmp_path / "a.npz", logits=np.eye(2), probs=np.eye(2))
     with pytest.raises(StoreError, match=r"no member 'logit'; it has logits, probs\. Did you mean 'logits'"):
         open_file(tmp_path / "a.npz", scores="logit")
@@ -315,7 +315,7 @@ def test_npz__refuses_a_member_shorter_than_its_header(tmp_path):
 # -- opening
 
 
-def test_open_file__refuses_paths_that_are_no_files_here(tmp_path):
+def test_open_file__refuses_other_paths(tmp_path):
     (tmp_path / "a.txt").write_text("0.1")
     with pytest.raises(StoreError, match="no such file"):
         open_file(tmp_path / "missing.npy")

@@ -1,4 +1,4 @@
-"""Parquet, Arrow and CSV files: the column rules, the round trips, and what is refused."""
+"""Parquet, Arrow and CSV files: column rules, round trips and errors."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def test_tables__round_trip(tmp_path_factory, name, data):
     file = open_file(path)
     assert (file.n_samples, file.n_classes, file.dtype) == (*scores.shape, scores.dtype)
     assert file.class_names == ([f"c{i}" for i in range(scores.shape[1])] if layout == "wide" else None)
-    found, found_labels = read(file, data.draw(st.integers(1, 500)))
-    np.testing.assert_array_equal(found, scores)
-    np.testing.assert_array_equal(found_labels, labels if soft else hard)
+    actual, actual_labels = read(file, data.draw(st.integers(1, 500)))
+    np.testing.assert_array_equal(actual, scores)
+    np.testing.assert_array_equal(actual_labels, labels if soft else hard)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -156,17 +156,17 @@ def test_tables__refuse_equal_names(tmp_path):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
-    "rows, found",
+    "rows, match",
     [
         ([[1.0, 2], [3, 4], [5]], "row 2 .*has 1"),
         ([[1.0, 2], [3, 4], None], "row 2 .*null"),
         ([[1.0, 2], [3, 4], [None, 5], [None, None]], "row 2 .*null"),
     ],
 )
-def test_tables__refuse_ragged_and_missing_lists(tmp_path, name, rows, found):
+def test_tables__refuse_ragged_and_missing_lists(tmp_path, name, rows, match):
     file = open_file(write(pa.table({"scores": rows}), tmp_path / name, 3))
     for max_bytes in (16, 1000):
-        with pytest.raises(ScoresError, match=found):
+        with pytest.raises(ScoresError, match=match):
             read(file, max_bytes)
 
 
@@ -244,7 +244,7 @@ def test_feather__version_1_is_refused(tmp_path):
         open_file(tmp_path / "a.feather")
 
 
-def test_arrow__absent_is_said_with_what_to_install(tmp_path, monkeypatch):
+def test_missing_pyarrow__is_reported_with_the_command_to_install_it(tmp_path, monkeypatch):
     path = write(pa.table({"a": [1.0]}), tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(StoreError, match=r"avgk_dask\[arrow\]"):
@@ -286,7 +286,7 @@ def test_hub_folder__reads_the_files_its_state_lists_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, content, found",
+    "name, content, match",
     [
         ("dataset_dict.json", '{"splits": ["train", "test"]}', "several splits: .*/train, .*/test"),
         ("dataset_dict.json", "[]", "not a JSON object"),
@@ -297,10 +297,10 @@ def test_hub_folder__reads_the_files_its_state_lists_in_their_order(tmp_path):
         ("state.json", '{"_data_files": [], "_indices_files": [1]}', "flatten_indices"),
     ],
 )
-def test_hub_folder__refuses_splits_indices_and_damage(tmp_path, name, content, found):
+def test_hub_folder__refuses_splits_indices_and_damage(tmp_path, name, content, match):
     (tmp_path / name).write_text(content)
     assert is_row_file(tmp_path)
-    with pytest.raises(StoreError, match=found):
+    with pytest.raises(StoreError, match=match):
         open_file(tmp_path)
 
 
@@ -319,17 +319,17 @@ def test_csv__round_trip(tmp_path_factory, data):
     file = open_file(path, labels=None if header else f"f{scores.shape[1]}")
     assert (file.n_samples, file.n_classes, file.dtype) == (None, scores.shape[1], np.float64)
     assert file.class_names == (names[:-1] if header else [f"f{index}" for index in range(scores.shape[1])])
-    found, labels = read(file, data.draw(st.integers(1, 500)))
-    np.testing.assert_array_equal(found, scores)
+    actual, labels = read(file, data.draw(st.integers(1, 500)))
+    np.testing.assert_array_equal(actual, scores)
     np.testing.assert_array_equal(labels, np.arange(len(scores)))
 
 
 def test_csv__streams_several_blocks_of_text(tmp_path):
     scores = np.random.default_rng(0).normal(size=(9000, 20))
     np.savetxt(tmp_path / "a.csv", scores, delimiter=",", fmt="%.17g")
-    found = [block for block, _ in open_file(tmp_path / "a.csv").blocks(1 << 16)]
-    assert len(found) > 20
-    np.testing.assert_array_equal(np.concatenate(found), scores)
+    blocks = [block for block, _ in open_file(tmp_path / "a.csv").blocks(1 << 16)]
+    assert len(blocks) > 20
+    np.testing.assert_array_equal(np.concatenate(blocks), scores)
 
 
 @pytest.mark.parametrize("value", ["9007199254740993", " -9007199254740993", "18446744073709551615", "9" * 400])
@@ -389,7 +389,7 @@ def test_csv__header_alone_gives_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, error, found",
+    "text, error, match",
     [
         ("a,id\n1,cat.jpg\n", ScoresError, "column 'id' of .* has 'cat.jpg'. Drop the column"),
         ("a,b\n1,2\n1,dog\n", ScoresError, "line 3, column 'b' of .* invalid value 'dog'"),
@@ -406,9 +406,9 @@ def test_csv__header_alone_gives_no_rows(tmp_path):
         ("a,a\n1,2\n", StoreError, "repeats a"),
     ],
 )
-def test_csv__refusals(tmp_path, text, error, found):
+def test_csv__refusals(tmp_path, text, error, match):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(error, match=found):
+    with pytest.raises(error, match=match):
         read(open_file(tmp_path / "a.csv"))
 
 

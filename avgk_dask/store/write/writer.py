@@ -27,7 +27,7 @@ from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, 
 from .drafts import PART, Draft, Plan, write_rows
 from .journal import Journal, JournalRecord, RowsHash, remove_append_record
 from .lease_storage import leases_of
-from .leases import LeasedStore, refuse_held
+from .leases import refuse_held
 from .targets import check_target, claim, create_parts, is_begun, part_path, writable
 
 
@@ -206,21 +206,21 @@ class ScoreWriter:
         self._rows, self._labels = RowBuffer(), RowBuffer()
         self._n_chunks = self._n_labels = 0
         self._closed = self._failed = False
-        self._leased: LeasedStore | None = None
         self._append: Append | None = None
         # Recognises the appended rows if this run is killed at its end and repeated.
         self._hash = RowsHash() if append else None
+        with writing(self._location, *options.secret):
+            if part is not None:
+                create_parts(root, shown(path))
+            self._leased = claim(store, self._location, partial(options.check, root, store, self._location))
         with self._writing():
-            self._open(root, store, attributes)
+            self._open(store, attributes)
         stored = self._draft.group.attrs.get("class_names")
         self._class_names: tuple[str, ...] | None = tuple(stored) if isinstance(stored, list) else None
 
-    def _open(self, root: Store, store: Store, attributes: Mapping[str, object] | None) -> None:
-        """Take the lease, then begin or continue the store."""
+    def _open(self, store: Store, attributes: Mapping[str, object] | None) -> None:
+        """Begin or continue the store."""
         options, location, part = self._options, self._location, self._options.part
-        if part is not None:
-            create_parts(root, shown(options.path))
-        self._leased = claim(store, location, partial(options.check, root, store, location))
         self._journal = Journal(self._leased, location)
         continues = (options.resume or options.append) and is_begun(store)
         last_hash = settle(self._leased, location) if continues else None
@@ -306,7 +306,9 @@ class ScoreWriter:
         if self._plan.top_m is not None:
             arrays = [*truncate(arrays[0], self._plan.top_m, self.n_samples)]
         with self._writing():
-            self._name_classes(names)
+            if self._class_names is None and names is not None and not self.n_samples and len(names) <= MOST_NAMES:
+                self._draft.group.attrs["class_names"] = list(names)
+            self._class_names = names
             self._stored, self._labelled = conversion.stored, kind
             self.rounding = self.rounding or conversion.rounding
             self._layout = self._layout or self._plan.layout(conversion.stored.itemsize)
@@ -321,12 +323,6 @@ class ScoreWriter:
                     self._journal.write(record)
                 self._n_chunks += 1
 
-    def _name_classes(self, names: tuple[str, ...] | None) -> None:
-        """Store the class names of the first batch in a new store."""
-        if self._class_names is None and names is not None and not self.n_samples and len(names) <= MOST_NAMES:
-            self._draft.group.attrs["class_names"] = list(names)
-        self._class_names = names
-
     def _as_soft(self, labels: Array) -> Array:
         """Return soft labels in the dtype of the first batch; refuse values that would be rounded."""
         if self._soft_dtype is None:
@@ -340,8 +336,7 @@ class ScoreWriter:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Turn failures into a WriteError, and write no more after one: rows would be missing."""
-        if self._leased is not None:
-            self._leased.lease.refuse_child()
+        self._leased.lease.refuse_child()
         if self._failed:
             how = "resume=True" if self._append is None else "append=True"
             raise StoreError(f"an earlier write to {self._location} failed. Continue with ScoreWriter(..., {how}).")
@@ -350,13 +345,8 @@ class ScoreWriter:
                 yield
         except BaseException:
             self._failed = True
-            self._release()
-            raise
-
-    def _release(self) -> None:
-        """Release the lease."""
-        if self._leased is not None:
             self._leased.release()
+            raise
 
     def _write_chunk(self, layout: Layout, n_rows: int) -> JournalRecord:
         """Write one stored chunk (or shard) of rows; return its record."""
@@ -411,7 +401,7 @@ class ScoreWriter:
             self.n_samples = draft.group["scores"].shape[0] if "scores" in draft.group else 0
             self._journal.clear()
             self._closed = True
-            self._release()
+            self._leased.release()
             return
         self._plan.check_same(draft.seal.noted.get("plan"), self._location)
         n_records = self._journal.check(draft.forms(), draft.owner)
@@ -453,10 +443,10 @@ class ScoreWriter:
                 self._draft.appended = rows
                 self._finish()
             may_have_record = self._options.append or self._options.resume
-            if may_have_record and self._leased is not None and not self._leased.is_lent:
+            if may_have_record and not self._leased.is_lent:
                 remove_append_record(self._leased)
         self._closed = True
-        self._release()
+        self._leased.release()
 
     def _finish(self) -> None:
         if self._layout and len(self._rows):
@@ -493,4 +483,4 @@ class ScoreWriter:
                 with suppress(StoreError), self._writing():  # the next append removes what remains
                     self._append.undo()
         finally:
-            self._release()
+            self._leased.release()
