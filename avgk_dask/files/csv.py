@@ -107,7 +107,7 @@ class CsvTable:
         written = dict(zip(self._names, self._second, strict=False))
         integers = [name for name in whole.names if _is_whole(written.get(name, ""))]
         if integers and whole.has_fractions:
-            raise ScoresError(f"{mixed_columns(integers, self.location)} Write scores with a point (1.0).")
+            raise ScoresError(mixed_columns(integers, self.location) + " Write scores with a point (1.0).")
 
     def _refuse_lost_digits(self, names: list[str], max_bytes: int) -> None:
         """Read the text of columns with values from 2**53 on; refuse integers that float64 cannot represent."""

@@ -97,7 +97,7 @@ def test_refusal__says_who_since_when_and_what_to_remove(tmp_path):
     assert len(holder["owner"]) == 32
     assert f"process {mine.pid} on {mine.host} since 20" in str(refused.value)
     assert f"remove {tmp_path / 'a.zarr' / FOLDER} and try again" in str(refused.value)
-    lease.unlink()  # as holder
+    lease.unlink()  # as the message says
     avgk.ScoreWriter(tmp_path / "a.zarr", 4, resume=True)
     first.append(SCORES)
     with pytest.raises(avgk.WriteError, match="taken over by another process"):
