@@ -91,23 +91,29 @@ class CsvTable:
         if self._is_empty:
             return
         scores = [name for name in names if name != self._label]
-        whole, is_checked = _WholeColumns(scores), False
+        integers = dict.fromkeys(scores, False)  # columns of integers so far: whether one is not 0
+        is_checked = False
         with reading(self.location, *self._errors):
             try:
                 for batch in self._open(names, max_bytes):
-                    whole.update(batch)
-                    if not is_checked and any((np.abs(_values(batch, name)) >= 2.0**53).any() for name in scores):
-                        self._refuse_lost_digits(scores, max_bytes)  # of all columns, in one more read
-                        is_checked = True
+                    for name in scores:
+                        values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
+                        if not is_checked and (np.abs(values) >= 2.0**53).any():
+                            self._refuse_lost_digits(scores, max_bytes)  # of all columns, in one more read
+                            is_checked = True
+                        if name in integers and _has_fractions(values):
+                            del integers[name]
+                        elif name in integers:
+                            integers[name] |= bool(values.any())
                     for start in range(0, batch.num_rows, rows):
                         yield batch.slice(start, rows)
             except load_arrow().ArrowInvalid as error:
                 raise self._conversion_error(error) from error
         # Columns written without a point among fractional ones are probably numbers of groups or samples.
         written = dict(zip(self._names, self._second, strict=False))
-        integers = [name for name in whole.names if _is_whole(written.get(name, ""))]
-        if integers and whole.has_fractions:
-            raise ScoresError(mixed_columns(integers, self.location) + " Write scores with a point (1.0).")
+        numbers = [name for name, is_nonzero in integers.items() if is_nonzero and _is_whole(written.get(name, ""))]
+        if numbers and len(integers) < len(scores):
+            raise ScoresError(mixed_columns(numbers, self.location) + " Write scores with a point (1.0).")
 
     def _refuse_lost_digits(self, names: list[str], max_bytes: int) -> None:
         """Read the text of columns with values from 2**53 on; refuse integers that float64 cannot represent."""
@@ -159,35 +165,9 @@ class CsvTable:
         )
 
 
-class _WholeColumns:
-    """Finds the columns whose values, read so far, are all integers and not all 0."""
-
-    def __init__(self, names: list[str]) -> None:
-        #: For each column of integers, whether it has a value other than 0.
-        self._whole = dict.fromkeys(names, False)
-        #: Whether any column has other values.
-        self.has_fractions = False
-
-    @property
-    def names(self) -> list[str]:
-        """The columns of integers."""
-        return [name for name, is_nonzero in self._whole.items() if is_nonzero]
-
-    def update(self, batch: ArrowBatch) -> None:
-        """Check further rows."""
-        for name in list(self._whole):
-            values = _values(batch, name)
-            with np.errstate(invalid="ignore"):
-                is_fractional = bool((values != np.floor(values)).any()) or not np.isfinite(values).all()
-            if is_fractional:
-                self.has_fractions = True
-                del self._whole[name]
-            else:
-                self._whole[name] |= bool(values.any())
-
-
-def _values(batch: ArrowBatch, name: str) -> Array:
-    return np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
+def _has_fractions(values: Array) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool((values != np.floor(values)).any()) or not np.isfinite(values).all()
 
 
 def _loses_digits(text: str) -> bool:

@@ -265,16 +265,16 @@ class TableFile(RowFile):
             return None
         n_samples, files = sum(part.n_rows for part in parts), table
 
-        def rows(is_label: bool, more: tuple[int, ...], dtype: Dtype) -> TableRows:
+        def rows(label: str | None, more: tuple[int, ...], dtype: Dtype) -> TableRows:
             shape = (n_samples, *more)
             return TableRows(
                 location=self.location, shape=shape, dtype=dtype, part_rows=_together(parts, rows_of_bytes(shape, dtype)),
-                table=files, columns=self.columns, is_label=is_label, n_classes=self.n_classes, parts=tuple(parts),
+                table=files, columns=self.columns, label=label, n_classes=self.n_classes, parts=tuple(parts),
                 ends=tuple(accumulate(part.n_rows for part in parts)), marks=marks,
             )  # fmt: skip
 
-        labels = None if self.label_form is None else rows(True, *self.label_form)
-        return rows(False, (self.n_classes,), self.dtype), labels
+        labels = None if self.label_form is None else rows(self.columns.label, *self.label_form)
+        return rows(None, (self.n_classes,), self.dtype), labels
 
 
 def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
@@ -321,7 +321,8 @@ class TableRows(AnyRows):
 
     table: FilesTable
     columns: Columns
-    is_label: bool
+    #: The column of labels, or None for the scores.
+    label: str | None
     n_classes: int
     parts: tuple[Part, ...]
     #: Rows at which the parts end.
@@ -344,23 +345,22 @@ class TableRows(AnyRows):
         mark.check()
         row = self.ends[number] - part.n_rows
         rows = rows_of_bytes(self.shape, self.dtype, PART_BYTES)
-        names = [self.columns.label] if self.is_label and self.columns.label else list(self.columns.scores)
+        names = list(self.columns.scores) if self.label is None else [self.label]
         for batch in self.table.part_batches(part, names, rows):
             begin, end = max(first, row), min(last, row + batch.num_rows)
             if begin < end:
-                out[begin - first : end - first] = self._values(batch.slice(begin - row, end - begin), begin)
+                values = batch.slice(begin - row, end - begin)
+                if self.label is None:
+                    block = score_block(values, self.columns, self.n_classes, begin, self.location)
+                else:
+                    block = as_signed(label_array(values, self.label, self.n_classes, begin, self.location))
+                out[begin - first : end - first] = block
             row += batch.num_rows
             if row >= last:
                 break
         mark.check()
         if row < last:
             raise ReadError(f"{part.path} has fewer rows than its metadata say. Write or copy it again.")
-
-    def _values(self, batch: ArrowBatch, start: int) -> Array:
-        if not self.is_label:
-            return score_block(batch, self.columns, self.n_classes, start, self.location)
-        assert self.columns.label is not None
-        return as_signed(label_array(batch, self.columns.label, self.n_classes, start, self.location))
 
 
 def as_signed(labels: Array) -> Array:
