@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from tokenize import TokenError
-from typing import BinaryIO, Protocol
+from typing import IO
 
 import numpy as np
 
@@ -45,13 +45,6 @@ NPY_ERRORS = (
 _PIECE = 1 << 20
 
 
-class Readable(Protocol):
-    """A binary stream, read from front to back."""
-
-    def read(self, n: int = ..., /) -> bytes:
-        """Return the next bytes, at most ``n`` if given; none at the end."""
-
-
 @dataclass(frozen=True)
 class NpyHeader:
     """The header of an npy file."""
@@ -66,7 +59,7 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(stream: Readable, location: str) -> NpyHeader:
+def read_header(stream: IO[bytes], location: str) -> NpyHeader:
     """Read the header, and leave the stream at the first number."""
     with reading(location, *NPY_ERRORS):
         version = np.lib.format.read_magic(stream)
@@ -109,7 +102,7 @@ def check_order(header: NpyHeader, location: str) -> None:
         )
 
 
-def _fill(block: Array, stream: Readable) -> None:
+def _fill(block: Array, stream: IO[bytes]) -> None:
     """Fill a C-ordered block with the next bytes of a stream, which may return fewer at a time than requested."""
     target, n = block.reshape(-1).view(np.uint8), 0
     while n < target.size:
@@ -123,7 +116,7 @@ def _fill(block: Array, stream: Readable) -> None:
 class NpyStream:
     """An array in npy format, read from front to back, some rows at a time."""
 
-    def __init__(self, stream: Readable, location: str) -> None:
+    def __init__(self, stream: IO[bytes], location: str) -> None:
         self.header = read_header(stream, location)
         self.n_read = 0
         self._stream = stream
@@ -157,7 +150,7 @@ class StreamFile(RowFile):
             yield self.stream.take(rows), None
 
 
-def open_stream(stream: BinaryIO, location: str) -> StreamFile:
+def open_stream(stream: IO[bytes], location: str) -> StreamFile:
     """Open scores in npy format from a binary file object; reads only the header."""
     source = NpyStream(stream, location)
     n_samples, n_classes = check_matrix(source.header.shape, location)

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide, shown
-from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, StoreError, label_cure, refuse
+from ..errors import AvgkError, LabelsError, ReadError, ScoresError, StoreError, label_cure, refuse
 from ..threads import forkable
 
 #: Suffixes of score files.
@@ -164,8 +164,6 @@ class RowFile(ABC):
 
     def rows_per_block(self, max_bytes: int) -> int:
         """Return how many rows of scores fit into ``max_bytes``, at least one."""
-        if max_bytes < 1:
-            raise OptionError(f"max_bytes must be positive; got {max_bytes}. Pass the largest size of a block.")
         return max(1, max_bytes // (self.n_classes * self.dtype.itemsize))
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
-from avgk_dask.errors import DtypeError, LabelsError, OptionError, ReadError, ScoresError, StoreError
+from avgk_dask.errors import DtypeError, LabelsError, ReadError, ScoresError, StoreError
 from avgk_dask.files import is_row_file, open_file
 
 DTYPES = st.sampled_from(["<f2", "<f4", ">f4", "<f8", ">f8", "i1", "<u2", ">i4", "<i8", ">u8"])
@@ -136,13 +136,6 @@ def test_npy__refuses_names(tmp_path):
         open_file(tmp_path / "a.npy", scores="scores")
     with pytest.raises(StoreError, match="Drop the name"):
         open_file(io.BytesIO(), labels="labels")
-
-
-@pytest.mark.parametrize("max_bytes", [0, -1])
-def test_blocks__refuse_a_size_below_one(tmp_path, max_bytes):
-    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
-    with pytest.raises(OptionError, match="max_bytes must be positive"):
-        next(open_file(tmp_path / "a.npy").blocks(max_bytes))
 
 
 RESIDENT = """

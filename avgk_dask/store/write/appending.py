@@ -291,10 +291,6 @@ class Append:
         is_same = array is not None and array.store_path.store.checks.digest(key) == digest and "/c/" in key
         return self._staged.is_staged(key) and not is_same
 
-    def undo(self) -> None:
-        """Remove everything that was begun; the old store is unchanged."""
-        drop_staged(self._store, self.old.location)
-
 
 class StagedStore(Wrapping):
     """Wraps a finished store, through which its successor is written: everything is staged but chunks after the old ones."""

@@ -206,7 +206,8 @@ class Lease:
         self._is_over = threading.Event()
         #: Prevents renewing a lease while it is released.
         self._lock = threading.RLock()
-        self._release = weakref.finalize(self, _release, storage, holder, self._is_over, self._lock)
+        #: Lets other writers take the lease.
+        self.release = weakref.finalize(self, _release, storage, holder, self._is_over, self._lock)
         arguments = (
             weakref.ref(self),
             self._is_over,
@@ -270,10 +271,6 @@ class Lease:
                 f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "
                 "cannot use it. Open a writer in each process: ScoreWriter(..., part=NUMBER)."
             )
-
-    def release(self) -> None:
-        """Let other writers take the lease."""
-        self._release()
 
 
 def _keep_renewing(reference: weakref.ref[Lease], is_over: threading.Event, pause: float) -> None:
@@ -349,8 +346,6 @@ def _unwrapped(store: Store) -> Store:
 def lease_of(store: Store) -> Lease | None:
     """Return the lease under which a store is written, or None."""
     inner: Store | None = store
-    while inner is not None:
-        if isinstance(inner, LeasedStore):
-            return inner.lease
+    while inner is not None and not isinstance(inner, LeasedStore):
         inner = inside(inner)
-    return None
+    return inner.lease if inner is not None else None

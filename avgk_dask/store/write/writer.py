@@ -22,7 +22,7 @@ from ..read.grids import LABEL_ROWS, Layout
 from ..read.manifest import Digests
 from ..where.addresses import Options, StoredArray, Writable, shown, writing
 from ..where.locations import MOST_NAMES
-from .appending import CHUNK_ROWS, Append, Finished, check_appendable, settle
+from .appending import CHUNK_ROWS, Append, Finished, check_appendable, drop_staged, settle
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
 from .drafts import PART, Draft, Plan, write_rows
 from .journal import Journal, JournalRecord, RowsHash, remove_append_record
@@ -437,7 +437,7 @@ class ScoreWriter:
         with self._writing():
             rows = "" if self._hash is None else self._hash.hexdigest()
             if self._append and self._append.adds_nothing(self.n_samples, rows):
-                self._append.undo()
+                drop_staged(self._leased, self._location)
                 self.n_samples = self._append.old.n_samples
             else:
                 self._draft.appended = rows
@@ -481,6 +481,6 @@ class ScoreWriter:
                 self.close()
             elif self._append and not self._closed and not self._failed:
                 with suppress(StoreError), self._writing():  # the next append removes what remains
-                    self._append.undo()
+                    drop_staged(self._leased, self._location)
         finally:
             self._leased.release()
