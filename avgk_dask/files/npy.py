@@ -318,7 +318,9 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
         header, location = headers[labels], f"member {labels!r} of {path}"
         check_labels(header.shape, header.dtype, location)
         if header.shape not in (shape[:1], shape):
-            raise LabelsError(f"labels must fit the scores' shape {shape}; {location} has {header.shape}. Check both.")
+            raise LabelsError(
+                f"labels must fit the scores' shape {shape}; {location} has shape {header.shape}. Check both."
+            )
     for name in members:
         check_order(headers[name], f"member {name!r} of {path}")
     return NpzFile(

@@ -107,7 +107,7 @@ class Plan:
         changed = [f"{name} was {noted[name]!r}" for name, value in plan.items() if noted[name] != value]
         if changed:
             raise OptionError(
-                f"{location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+                f"options must be those with which {location} was begun; {', '.join(changed)}. Pass the same ones."
             )
 
     def layout(self, itemsize: int) -> Layout:

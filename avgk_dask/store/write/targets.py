@@ -56,7 +56,7 @@ def part_path(path: Writable, part: int) -> str:
     if whole_number(part) < 0:
         raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
     if not isinstance(path, (str, os.PathLike)):
-        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
+        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass its path or URL.")
     return f"{os.fspath(path).rstrip('/')}/{PARTS}/{int(part):05}"
 
 
@@ -100,10 +100,10 @@ def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
 
 def check_target(store: Store, location: str, overwrite: bool) -> None:
     """Refuse a place that is not empty, unless it is a store that may be overwritten."""
-    has_root = is_begun(store)
-    if overwrite and has_root:
+    exists = is_begun(store)
+    if overwrite and exists:
         refuse_held_parts(store, location)
-    elif not overwrite and (has_root or holds_anything(store)):
+    elif not overwrite and (exists or holds_anything(store)):
         raise StoreError(
             f"store must be new; got {location!r}, which exists. "
             "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
