@@ -73,10 +73,7 @@ class FileKind:
 
     def _load(self, place: str) -> Any:
         try:
-            if os.path.exists(place) and not os.path.isfile(place):
-                raise OSError("it is not a regular file")
-            with open(place, encoding="utf-8") as file:
-                return json.load(file)
+            return json.loads(read_file(place).decode())
         except OSError as error:
             refuse(
                 StoreError(f"cannot read the {self.name} {shown(place)} ({error.strerror or error}). Check the path.")
@@ -117,6 +114,14 @@ class FileKind:
 
 def _digest(content: Content) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a regular file; reading a pipe or device might never end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError("it is not a regular file")
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def replace_file(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview]) -> None:

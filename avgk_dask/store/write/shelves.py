@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import xxhash
@@ -14,7 +15,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from ...errors import ReadError, refuse
-from ...files.sealed import replace_file
+from ...files.sealed import read_file, replace_file
 from ..where.addresses import Options, explain, read_key, remove_key, secrets_of, shown, write_key, writing
 from ..where.locations import locate
 
@@ -71,7 +72,11 @@ class Shelf:
         """Return the bytes of a file without a hash, or None if it does not exist."""
         try:
             file = self._file(name)
-            return read_key(self.store, self.prefix + name) if file is None else _read_file(file)
+            if file is None:
+                return read_key(self.store, self.prefix + name)
+            with suppress(FileNotFoundError):
+                return read_file(file)
+            return None
         except Exception as error:
             why = explain(error, self.secrets, "Check the place and its permissions.")
             refuse(ReadError(f"could not read {name} of {self.location}: {why}"))
@@ -91,12 +96,3 @@ class Shelf:
         for name in names:
             with writing(f"{name} of {self.location}", *self.secrets):
                 remove_key(self.store, self.prefix + name)
-
-
-def _read_file(path: pathlib.Path) -> bytes | None:
-    try:
-        if path.exists() and not path.is_file():  # a pipe or device, whose reading may never end
-            raise OSError("it is not a regular file")
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
