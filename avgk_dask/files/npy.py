@@ -79,14 +79,13 @@ def map_header(path: str) -> tuple[NpyHeader, int]:
     with reading(path), open(path, "rb") as stream:
         header, offset = read_header(stream, path), stream.tell()
         size = os.fstat(stream.fileno()).st_size
-    if not header.dtype.hasobject:
-        check_size(header, size - offset, path)
+    check_size(header, size - offset, path)
     return header, offset
 
 
 def check_size(header: NpyHeader, nbytes: int, location: str) -> None:
-    """Refuse a truncated file."""
-    if nbytes < header.nbytes:
+    """Refuse a truncated file; arrays of objects, whose size is unknown, are refused later."""
+    if nbytes < header.nbytes and not header.dtype.hasobject:
         raise ReadError(
             f"{location} is truncated: it has {nbytes} of {header.nbytes} bytes for shape {header.shape} of {header.dtype}. "
             "Write or copy it again."
@@ -343,8 +342,7 @@ def read_headers(path: str) -> dict[str, NpyHeader]:
                 continue
             with archive.open(member) as stream:
                 header = read_header(stream, path)
-                if not header.dtype.hasobject:
-                    check_size(header, member.file_size - stream.tell(), f"member {member.filename} of {path}")
+                check_size(header, member.file_size - stream.tell(), f"member {member.filename} of {path}")
             headers[member.filename.removesuffix(".npy")] = header
     return headers
 

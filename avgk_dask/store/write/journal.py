@@ -97,12 +97,12 @@ class Journal:
         stored = {key: length for key, length in listed_keys(self._store, "").items() if "/c/" in key}
         first_row = 0
         for number in range(len(names)):
-            if names.get(_key(number), 0) == 0:  # absent, or empty after a crash of the system
+            # Only what is listed is read, which excludes pipes. A record is empty after a crash of the system.
+            data = read_key(self._store, _key(number)) if names.get(_key(number), 0) != 0 else None
+            if data is None:
                 return
-            record = self._read(number, first_row, owner)
-            if record is None or any(
-                stored.get(key, 0) not in (length, None) for key, (length, _) in record.digests.items()
-            ):
+            record = self._parse(data, number, first_row, owner)
+            if any(stored.get(key, 0) not in (length, None) for key, (length, _) in record.digests.items()):
                 return
             first_row += record.n_rows
             yield record
@@ -126,10 +126,7 @@ class Journal:
             n_records += 1
         return n_records
 
-    def _read(self, number: int, first_row: int, owner: str) -> JournalRecord | None:
-        data = read_key(self._store, _key(number))
-        if data is None:
-            return None
+    def _parse(self, data: bytes, number: int, first_row: int, owner: str) -> JournalRecord:
         try:
             record = JournalRecord.from_bytes(data)
             if (record.number, record.first_row) != (number, first_row):
