@@ -12,24 +12,24 @@ from decimal import Decimal
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import LabelsError, ScoresError
-from .columns import ArrowBatch, load_arrow
-from .rows import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, listed, reading
-from .tables import Table
+from .columns import ArrowBatch, load_arrow, mixed_columns
+from .rows import LABEL_NAMES, OTHER_LABEL_NAMES, find_name, reading
 
 #: Longest line that is read: a million classes of 64 characters each.
 _LONGEST_LINE = 1 << 26
-#: Text is parsed in blocks of at least the first size (a line must fit) and, where lines allow, at most the second.
+#: Text is parsed in blocks of at least the first size (a line must fit) and usually at most the second.
 _LEAST_TEXT, _MOST_TEXT = 1 << 20, 1 << 24
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+: (.*)")
 
 
-class CsvTable(Table):
-    """A CSV file: every column but the labels is float64, the labels are int64.
+class CsvTable:
+    """A CSV file: the labels are int64, all other columns float64.
 
-    The first line is a header unless all of its fields are numbers. Without one the columns are
+    The first line is a header unless all of its fields are numbers. Without a header the columns are
     called ``f0``, ``f1`` and so on. Every score is read as the float64 nearest to its text; integers that
-    float64 does not hold are refused. ``nan`` and ``inf`` are numbers; an empty field is a missing one.
+    float64 cannot represent raise an error. ``nan`` and ``inf`` are numbers; an empty field is a missing value.
     """
 
     def __init__(self, path: str, labels: str | None) -> None:
@@ -57,28 +57,28 @@ class CsvTable(Table):
         return self._other_label() if usual is None else usual
 
     def _other_label(self) -> str | None:
-        """Return the column with another usual name for labels that begins with an integer, where others do not."""
+        """Return the column with another usual name for labels, if it alone begins with an integer."""
         whole = {name: _is_whole(field) for name, field in zip(self._names, self._second, strict=False)}
-        found = [name for name in OTHER_LABEL_NAMES if whole.get(name)]
-        return found[0] if len(found) == 1 and sum(whole.values()) == 1 < len(whole) else None
+        candidates = [name for name in OTHER_LABEL_NAMES if whole.get(name)]
+        return candidates[0] if len(candidates) == 1 and sum(whole.values()) == 1 < len(whole) else None
 
     def _check_header(self, first: list[str]) -> None:
         if "" in self._names:
             raise ScoresError(
                 f"every column must have a name; column {self._names.index('') + 1} of {self.location} has none. "
-                "If it is the index of a pandas frame, save with index=False; else name it."
+                "If it is the index of a pandas frame, save with index=False; otherwise name it."
             )
-        counts = len(first) > 2 and first == [str(index) for index in range(len(first))]
-        # Different integers above a line with fractions are class numbers, or the name that pandas gives a lone column.
-        differ = len(first) > 1 and len(set(first)) == len(first) and all(map(_is_whole, first))
-        if counts or (differ and not all(_is_whole(field) for field in self._second)):
+        is_range = len(first) > 2 and first == [str(index) for index in range(len(first))]
+        # Distinct integers above a line with fractions are class numbers, or the name that pandas gives a single column.
+        is_distinct = len(first) > 1 and len(set(first)) == len(first) and all(map(_is_whole, first))
+        if is_range or (is_distinct and not all(_is_whole(field) for field in self._second)):
             raise ScoresError(
-                f"the first line must be names or scores; that of {self.location} is {', '.join(first[:3])}, ... and may be either. "
+                f"the first line of {self.location} is ambiguous: {', '.join(first[:3])}, ... may be names or scores. "
                 "Name the columns (c0,c1,...), or write scores as 0.0,1.0,..."
             )
 
     def check_numbers(self) -> None:
-        """Refuse a column that is not the labels' and does not begin with a number."""
+        """Refuse a column, other than the labels, that does not begin with a number."""
         for name, field in zip(self._names, self._second, strict=False):
             if name != self._label and field and not _is_number(field):
                 raise ScoresError(
@@ -91,33 +91,32 @@ class CsvTable(Table):
         if self._is_empty:
             return
         scores = [name for name in names if name != self._label]
-        whole, is_exact = _WholeColumns([*scores]), False
+        integers = dict.fromkeys(scores, False)  # columns of integers so far: whether one is not 0
+        is_checked = False
         with reading(self.location, *self._errors):
             try:
                 for batch in self._open(names, max_bytes):
-                    whole.look(batch)
-                    if not is_exact and any(_has_large(batch, name) for name in scores):
-                        self._refuse_lost_digits(scores, max_bytes)  # of all columns, in one more read
-                        is_exact = True
+                    for name in scores:
+                        values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
+                        if not is_checked and (np.abs(values) >= 2.0**53).any():
+                            self._refuse_lost_digits(scores, max_bytes)  # of all columns, in one more read
+                            is_checked = True
+                        if name in integers and _has_fractions(values):
+                            del integers[name]
+                        elif name in integers:
+                            integers[name] |= bool(values.any())
                     for start in range(0, batch.num_rows, rows):
                         yield batch.slice(start, rows)
-                self._refuse_numbers_of_groups(whole)
             except load_arrow().ArrowInvalid as error:
-                raise self._refusal(error) from error
-
-    def _refuse_numbers_of_groups(self, found: _WholeColumns) -> None:
-        """Refuse columns of integers, written without a point, among fractional ones: numbers of groups or samples, most likely."""
+                raise self._conversion_error(error) from error
+        # Columns written without a point among fractional ones are probably numbers of groups or samples.
         written = dict(zip(self._names, self._second, strict=False))
-        whole = [name for name in found.whole if _is_whole(written.get(name, ""))]
-        if whole and found.has_fractions:
-            raise ScoresError(
-                f"columns of scores must all be fractional numbers or all integers; {listed(whole)} of {self.location} "
-                f"{'is' if len(whole) == 1 else 'are'} integers among others. Name the labels, and drop what is no score; "
-                "write scores with a point (1.0)."
-            )
+        numbers = [name for name, is_nonzero in integers.items() if is_nonzero and _is_whole(written.get(name, ""))]
+        if numbers and len(integers) < len(scores):
+            raise ScoresError(mixed_columns(numbers, self.location) + " Write scores with a point (1.0).")
 
     def _refuse_lost_digits(self, names: list[str], max_bytes: int) -> None:
-        """Read the text of columns that have values from 2**53 on; refuse integers that float64 does not hold."""
+        """Read the text of columns with values from 2**53 on; refuse integers that float64 cannot represent."""
         row = 1 + int(self._has_header)
         for batch in self._open(names, max_bytes, as_text=True):
             columns = {name: batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in names}
@@ -125,9 +124,9 @@ class CsvTable(Table):
             if lost:
                 i, name = min(lost)
                 raise ScoresError(
-                    f"scores are read as float64, which does not hold all integers beyond 2**53; line {row + i}, column "
+                    f"scores are read as float64, which cannot represent all integers beyond 2**53; line {row + i}, column "
                     f"{name!r} of {self.location} has {columns[name][i].strip()[:40]}. Save integers as .npy or Parquet, or "
-                    "write them with a point (.0) to have the nearest float64."
+                    "write them with a point (.0) to get the nearest float64."
                 )
             row += batch.num_rows
 
@@ -136,7 +135,7 @@ class CsvTable(Table):
         types = {name: load_arrow().string() for name in names} if as_text else self.schema
         # A number has at least two bytes of text and becomes eight, so that text grows fourfold at most.
         size = max(min(max_bytes // 4, _MOST_TEXT), _LEAST_TEXT, 64 * len(self._names), 4 * self._longest)
-        found: Iterator[ArrowBatch] = text.open_csv(
+        batches: Iterator[ArrowBatch] = text.open_csv(
             self.location,
             read_options=text.ReadOptions(
                 use_threads=False,
@@ -148,56 +147,31 @@ class CsvTable(Table):
                 column_types=types, include_columns=names, null_values=[""], check_utf8=False
             ),
         )
-        return found
+        return batches
 
-    def _refusal(self, error: Exception) -> Exception:
-        found = _CONVERSION.search(str(error))
-        if found is None:
+    def _conversion_error(self, error: Exception) -> Exception:
+        match = _CONVERSION.search(str(error))
+        if match is None:
             return error
-        name = self._names[int(found[1])]
-        line = f"line {found[2]}, " if found[2] else ""
+        name = self._names[int(match[1])]
+        line = f"line {match[2]}, " if match[2] else ""
         if name == self._label:
             return LabelsError(
-                f"labels must be integers; {line}column {name!r} of {self.location} has an {found[3]}. Correct it."
+                f"labels must be integers; {line}column {name!r} of {self.location} has an {match[3]}. Correct it."
             )
         return ScoresError(
-            f"scores must be numbers; {line}column {name!r} of {self.location} has an {found[3]}. "
+            f"scores must be numbers; {line}column {name!r} of {self.location} has an {match[3]}. "
             "Correct it, drop the column, or name it if it holds the labels."
         )
 
 
-class _WholeColumns:
-    """Which columns hold nothing but integers, not all of them 0, as far as they were looked at; and whether others do not."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._names, self._nonzero, self.has_fractions = dict.fromkeys(names), set[str](), False
-
-    @property
-    def whole(self) -> list[str]:
-        """The columns of integers."""
-        return [name for name in self._names if name in self._nonzero]
-
-    def look(self, batch: ArrowBatch) -> None:
-        """Look at more rows."""
-        for name in list(self._names):
-            values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
-            with np.errstate(invalid="ignore"):
-                fractional = bool((values != np.floor(values)).any()) or not np.isfinite(values).all()
-            if fractional:
-                self.has_fractions = True
-                del self._names[name]
-            elif values.any():
-                self._nonzero.add(name)
-
-
-def _has_large(batch: ArrowBatch, name: str) -> bool:
-    """Return whether a column has values among which floats do not hold all integers."""
-    values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
-    return bool((np.abs(values) >= 2.0**53).any())
+def _has_fractions(values: Array) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool((values != np.floor(values)).any()) or not np.isfinite(values).all()
 
 
 def _loses_digits(text: str) -> bool:
-    """Return whether a text is an integer that float64 does not hold.
+    """Whether a text is an integer that float64 cannot represent.
 
     Examples
     --------
@@ -212,7 +186,7 @@ def _loses_digits(text: str) -> bool:
 
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:
-    """Return the fields of the first two lines; the second is empty if there is only one line."""
+    """Return the fields of the first two lines; those of the second are empty if it does not exist."""
     with gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb") as stream:
         lines = [stream.readline(_LONGEST_LINE) for _ in range(2)]
     if not lines[0].strip():

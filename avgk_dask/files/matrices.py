@@ -1,4 +1,4 @@
-"""Opening score files, whose name or content determines the format: as a stream of row blocks, or for reading any rows."""
+"""Opening score files as blocks of rows, or for reading any rows. The name or content of a file determines its format."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..errors import LabelsError, StoreError
 from .csv import CsvTable
 from .npy import open_npy, open_npz, open_stream
 from .rows import (
+    ARROW_SUFFIXES,
     CSV_SUFFIXES,
     SUFFIXES,
     AnyRows,
@@ -33,20 +34,13 @@ from .rows import (
     reading,
     rows_of_bytes,
 )
-from .tables import ArrowTable, ParquetTable, Table, hub_files, in_range, open_table
+from .tables import ArrowTable, ParquetTable, Table, as_signed, hub_files, open_table
 
 _HUB_FILES = ("state.json", "dataset_dict.json")
 
 
 def is_row_file(path: object) -> bool:
-    """Whether this is a score file of a format read here: determined by its name, or for a folder by its content.
-
-    Examples
-    --------
-    >>> is_row_file("scores.parquet"), is_row_file("scores.zarr"), is_row_file("-")
-    (True, False, True)
-
-    """
+    """Whether this is a score file of a supported format, judged by its name, or by its content for a folder."""
     if not isinstance(path, (str, os.PathLike)):
         return _is_stream(path)
     name = str(path)
@@ -56,28 +50,20 @@ def is_row_file(path: object) -> bool:
 
 
 def open_file(path: object, *, scores: str | None = None, labels: str | None = None) -> RowFile:
-    """Open a score file as a stream of row blocks; reads its header or footer, no more.
+    """Open a score file, reading only its header or footer.
 
     ``path`` is an npy, npz, Parquet, CSV, Arrow or Feather file, a folder of Parquet or Arrow files
-    (of a Hugging Face dataset, say), ``-`` for an npy stream on standard input, or a binary file
-    object with such a stream. ``scores`` and ``labels`` name the member or column to use.
-
-    Raises
-    ------
-    StoreError
-        If there is no file, it is damaged, its format is unknown, or it has nothing of that name.
-    ScoresError, LabelsError, DtypeError
-        If it holds no matrix of numbers, or labels that are no class numbers.
-
+    (such as a Hugging Face dataset), ``-`` for an npy stream on standard input, or a binary file
+    object with such a stream. ``scores`` and ``labels`` are the names of members or columns.
     """
     if _is_stream(path) or str(path) == "-":
         stream = path if _is_stream(path) else sys.stdin.buffer
         location = shown(getattr(stream, "name", type(stream).__name__))
-        _check_no_names(location, scores, labels)
+        _refuse_names(location, scores, labels)
         return open_stream(stream, location)
     path = check_path(path)
     if path.lower().endswith(".npy"):
-        _check_no_names(path, scores, labels)
+        _refuse_names(path, scores, labels)
         return open_npy(path)
     if path.lower().endswith(".npz"):
         return open_npz(path, scores, labels)
@@ -88,7 +74,7 @@ def open_file(path: object, *, scores: str | None = None, labels: str | None = N
 
 
 def check_path(path: object) -> str:
-    """Return the path as text, or refuse one that is not here."""
+    """Return the path of a score file on this machine as text; refuse anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise StoreError(
             f"a score file must be a path, '-' or a binary file object; got {type(path).__name__}. Pass its path."
@@ -97,26 +83,35 @@ def check_path(path: object) -> str:
     if "://" in name:
         raise StoreError(f"a score file must be on this machine; got {shown(name)!r}. Download it first.")
     if not os.path.exists(name):
-        raise StoreError(f"a score file must exist; got {shown(name)!r}, and nothing is there. {path_advice(name)}")
+        raise StoreError(f"no such file: {shown(name)!r}. {path_advice(name)}")
     check_plain(name)
     if not is_row_file(name):
-        raise StoreError(
-            f"a score file must be of a format that is read here; got the {'folder' if os.path.isdir(name) else 'file'} "
-            f"{name!r}. {file_advice(name)}"
-        )
+        raise _unknown_format(name)
     return name
 
 
+def _unknown_format(path: str) -> StoreError:
+    kind = "folder" if os.path.isdir(path) else "file"
+    return StoreError(f"the format of the {kind} {path!r} is not supported. {file_advice(path)}")
+
+
 def as_table(path: str, labels: str | None) -> Table:
-    """Open a file or folder of columns; ``labels`` names the label column of a CSV file, which has no types."""
+    """Open a file or folder of columns; ``labels`` is the name of the label column of a CSV file, which has no types."""
     if os.path.isdir(path):
-        files = _parquet_files(path) if _folder_format(path) == "parquet" else hub_files(path)
+        if _folder_format(path) == "parquet":
+            return ParquetTable(_parquet_files(path), path)
+        files = hub_files(path)
         if not files:
-            raise StoreError(f"{path} must hold at least one Arrow file; its state.json lists none. Save it again.")
-        return ParquetTable(files, path) if _folder_format(path) == "parquet" else ArrowTable(files, path)
-    if path.lower().endswith(CSV_SUFFIXES):
+            raise StoreError(f"{path} has no Arrow file: its state.json lists none. Save it again.")
+        return ArrowTable(files, path)
+    name = path.lower()
+    if name.endswith(CSV_SUFFIXES):
         return CsvTable(path, labels)
-    return ParquetTable([path], path) if path.lower().endswith(".parquet") else ArrowTable([path], path)
+    if name.endswith(".parquet"):
+        return ParquetTable([path], path)
+    if name.endswith(ARROW_SUFFIXES):
+        return ArrowTable([path], path)
+    raise _unknown_format(path)
 
 
 def _is_stream(value: object) -> TypeGuard[BinaryIO]:
@@ -135,22 +130,20 @@ def _parquet_files(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in names if not name.startswith((".", "_"))]
 
 
-def _check_no_names(location: str, scores: str | None, labels: str | None) -> None:
+def _refuse_names(location: str, scores: str | None, labels: str | None) -> None:
     if scores is not None or labels is not None:
         raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")
 
 
-# Files as scores themselves: opened for reading any rows, or held whole if they can only be read from front to back.
+# Files that are evaluated directly, without a store: read in any order, or held in memory if that is impossible.
 
-#: Bytes of a file that are read at once into what is held.
+#: Bytes read at once from a file that is held in memory.
 _BLOCK_BYTES = 16 << 20
-#: What a folder has at its top that is a Zarr store.
-_ZARR = ("zarr.json", ".zgroup", ".zarray")
 
 
 @dataclass(frozen=True)
 class MatrixFile:
-    """A file of scores: the rows that tasks read, and what else is known of it."""
+    """A file of scores that tasks read, with its labels and class names if it has any."""
 
     scores: AnyRows
     labels: AnyRows | None
@@ -159,36 +152,26 @@ class MatrixFile:
 
 
 def is_matrix_file(path: object) -> bool:
-    """Return whether a path is that of a score file rather than of a store, judged by its name or its content.
-
-    Raises
-    ------
-    StoreError
-        For a folder that is called like a file, and is neither a store nor a folder of such files; for standard input.
-
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        return False
-    name = os.fspath(path)
+    """Whether a path is that of a score file rather than a store, judged by its name or content."""
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str) or "\0" in name:
         return False
-    name = re.split(r"[?#]", name)[0] if is_url(name) else name  # signed ones end in their signature
+    name = re.split(r"[?#]", name)[0] if is_url(name) else name  # signed URLs end in their signature
     name = name.removeprefix("file://")
     if name == "-":
         raise StoreError(
-            "scores must be a file or store that can be read again; got - for standard input. "
+            "scores must be a file or store that can be read repeatedly; got - for standard input. "
             "Copy it into a store first: avgk ingest - --out scores.zarr"
         )
     if not os.path.isdir(name):
         return name.lower().endswith(SUFFIXES)
-    if any(os.path.lexists(os.path.join(name, known)) for known in _ZARR):
+    if any(os.path.lexists(os.path.join(name, root)) for root in ("zarr.json", ".zgroup", ".zarray")):
         return False
     if is_row_file(name):
         return True
     if name.rstrip("/").lower().endswith(SUFFIXES):
         raise StoreError(
-            f"scores must be a file, as their name says, or a store; got the folder {shown(name)!r}, which is neither a store nor "
-            "holds files of scores. Check the path."
+            f"the folder {shown(name)!r} is neither a store nor does it contain score files. Check the path."
         )
     return False
 
@@ -196,48 +179,40 @@ def is_matrix_file(path: object) -> bool:
 def open_matrix_file(path: str, scores: str | None = None, labels: str | None = None) -> MatrixFile:
     """Open a score file for reading any of its rows; reads its header or footer, or all of a CSV file.
 
-    The file is opened as ``open_file`` does, under the same rules for what is scores and labels.
-
-    Raises
-    ------
-    StoreError
-        As ``open_file``; and where the file would have to be held in memory, and is too large for that.
-    ScoresError, LabelsError, DtypeError
-        As ``open_file``.
-
+    Raises the same errors as ``open_file``, and StoreError if the file must be held in memory and is too large for that.
     """
     path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
-    marks = tuple(_marks_of(path)) if os.path.exists(path) else ()  # before anything of it is read
+    marks = tuple(_mark_files(path))  # before reading
     file = open_file(path, scores=scores, labels=labels)
-    found = file.any_rows(marks) or _loaded_rows(file, marks, scores, labels)
+    rows = file.any_rows(marks) or _loaded_rows(file, marks, scores, labels)
     check_marks(marks)
-    return MatrixFile(*found, file.class_names, marks)
+    return MatrixFile(*rows, file.class_names, marks)
 
 
-def _marks_of(path: str) -> Iterator[FileMark]:
-    """Return the marks of the files that a path stands for: itself, or those of a folder."""
-    is_folder = os.path.isdir(path)
-    for part in [os.path.join(path, name) for name in sorted(os.listdir(path))] if is_folder else [path]:
-        if not is_folder or os.path.isfile(part):
-            with reading(part):
-                yield FileMark.of(part)
+def _mark_files(path: str) -> Iterator[FileMark]:
+    """Return the mark of a file, or those of the files in a folder."""
+    files = [path]
+    if os.path.isdir(path):
+        files = [file for name in sorted(os.listdir(path)) if os.path.isfile(file := os.path.join(path, name))]
+    for file in files:
+        with reading(file):
+            yield FileMark.from_path(file)
 
 
 def _loaded_rows(
     file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
 ) -> tuple[AnyRows, AnyRows | None]:
-    """Return scores and labels that are held in memory, from the first read on; at once if only reading determines how many."""
+    """Return scores and labels that are held in memory after the first read; read now if their number is unknown."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
-    load = partial(_load, file.location, scores, labels)
-    mine = loaded(load, marks)  # which is gone with the last who has it
-    n_samples = len(mine.values()[0]) if file.n_samples is None else file.n_samples
+    content = loaded(partial(_load, file.location, scores, labels), marks)
+    n_samples = len(content.values()[0]) if file.n_samples is None else file.n_samples
 
     def rows(number: int, more: tuple[int, ...], dtype: Dtype) -> LoadedRows:
         shape = (n_samples, *more)
         return LoadedRows(
             location=file.location, shape=shape, dtype=dtype, part_rows=rows_of_bytes(shape, dtype),
-            load=load, marks=marks, number=number,
+            content=content, number=number,
         )  # fmt: skip
 
     return rows(0, (file.n_classes,), file.dtype), None if file.label_form is None else rows(1, *file.label_form)
@@ -246,32 +221,32 @@ def _loaded_rows(
 def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...]:
     """Read a whole file."""
     file = open_file(path, scores=scores, labels=labels)
-    n, found, mine = 0, np.empty((file.n_samples or 0, file.n_classes), file.dtype), []
-    for block, some in file.blocks(_BLOCK_BYTES):
-        if n + len(block) > len(found):
+    n, matrix, label_blocks = 0, np.empty((file.n_samples or 0, file.n_classes), file.dtype), []
+    for block, labels_of_block in file.blocks(_BLOCK_BYTES):
+        if n + len(block) > len(matrix):
             _check_fits(file, n + len(block))
-            # In place: a copy would take as much again.
-            rows = max(n + len(block), min(2 * len(found), held_limit() // file.row_bytes))
-            found.resize((rows, file.n_classes), refcheck=False)
-        found[n : n + len(block)] = block
+            # In place, as a copy would take the same memory again.
+            rows = max(n + len(block), min(2 * len(matrix), held_limit() // file.row_bytes))
+            matrix.resize((rows, file.n_classes), refcheck=False)
+        matrix[n : n + len(block)] = block
         n += len(block)
-        if some is not None:
-            mine.append(in_range(some))
-    found.resize((n, file.n_classes), refcheck=False)
+        if labels_of_block is not None:
+            label_blocks.append(as_signed(labels_of_block))
+    matrix.resize((n, file.n_classes), refcheck=False)
     if not file.has_labels:
-        return (found,)
-    if sum(map(len, mine)) != n:
-        raise LabelsError(
-            f"labels must be one for each of the {n} samples; got {sum(map(len, mine))} in {path}. Check it."
-        )
-    return found, np.concatenate(mine) if mine else np.empty(0, np.int64)
+        return (matrix,)
+    n_labels = sum(map(len, label_blocks))
+    if n_labels != n:
+        raise LabelsError(f"labels must be one per sample; {path} has {n_labels} for {n} samples. Check it.")
+    return matrix, np.concatenate(label_blocks) if label_blocks else np.empty(0, np.int64)
 
 
 def _check_fits(file: RowFile, n_samples: int) -> None:
-    """Refuse a file that is larger than one that is held may be."""
+    """Refuse a file that is too large to be held in memory."""
     n_bytes, limit = n_samples * file.row_bytes, held_limit()
     if n_bytes > limit:
         raise StoreError(
-            f"scores, with their labels, must have at most {limit:,} bytes in a file that can only be read from front to back (the setting avgk.file-bytes, "
-            f"and a quarter of the memory); {file.location} has {n_bytes:,}{'' if file.n_samples else ' or more'}. {file_advice(file.location)}"
+            f"{file.location} has {n_bytes:,} bytes{'' if file.n_samples else ' or more'} and can only be read from front to back; "
+            f"such files must have at most {limit:,} bytes (the setting avgk.file-bytes, and a quarter of the memory). "
+            f"{file_advice(file.location)}"
         )

@@ -1,4 +1,4 @@
-"""npy and npz files: streams, rows at any place of a file, and members of archives. None is loaded whole or unpickled."""
+"""npy and npz files: streams, rows at any place of a file, and members of archives. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from tokenize import TokenError
-from typing import BinaryIO, Protocol
+from typing import IO
 
 import numpy as np
 
@@ -35,26 +35,19 @@ from .rows import (
     rows_of_bytes,
 )
 
-#: What NumPy raises on headers that are none, or whose array cannot be.
+#: Errors of NumPy on invalid headers.
 NPY_ERRORS = (
     *(ValueError, TypeError, KeyError, SyntaxError, TokenError),
     *(OverflowError, MemoryError, RecursionError, EOFError),
 )
 
-#: Bytes asked of a stream at once.
+#: Bytes read from a stream at once.
 _PIECE = 1 << 20
-
-
-class Readable(Protocol):
-    """A binary stream, read from front to back."""
-
-    def read(self, n: int = ..., /) -> bytes:
-        """Return the next bytes, at most ``n`` if given; none at the end."""
 
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What stands before the numbers of an npy file."""
+    """The header of an npy file."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -62,19 +55,19 @@ class NpyHeader:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the numbers take."""
+        """Number of bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(stream: Readable, location: str) -> NpyHeader:
-    """Read the header, and leave the stream at the first number. Object arrays are described, never loaded."""
+def read_header(stream: IO[bytes], location: str) -> NpyHeader:
+    """Read the header, and leave the stream at the first number."""
     with reading(location, *NPY_ERRORS):
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0), (3, 0)):
-            raise ValueError(f"its header is of version {version}, which is not known")
+            raise ValueError(f"its header is of the unknown version {version}")
         # Version 3 is version 2 with UTF-8 field names; arrays with fields are refused later.
-        first = version == (1, 0)
-        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        is_first = version == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
         if min(shape, default=0) < 0:
             raise ValueError(f"its header has the shape {shape}")
@@ -82,48 +75,47 @@ def read_header(stream: Readable, location: str) -> NpyHeader:
 
 
 def map_header(path: str) -> tuple[NpyHeader, int]:
-    """Return the header of an npy file and where its numbers begin; refuses a file shorter than its header says."""
+    """Return the header of an npy file and the offset of its numbers; refuse a truncated file."""
     with reading(path), open(path, "rb") as stream:
         header, offset = read_header(stream, path), stream.tell()
         size = os.fstat(stream.fileno()).st_size
-    if not header.dtype.hasobject:
-        check_size(header, size - offset, path)
+    check_size(header, size - offset, path)
     return header, offset
 
 
 def check_size(header: NpyHeader, nbytes: int, location: str) -> None:
-    """Refuse a file with fewer bytes of numbers than its header says."""
-    if nbytes < header.nbytes:
+    """Refuse a truncated file; arrays of objects, whose size is unknown, are refused later."""
+    if nbytes < header.nbytes and not header.dtype.hasobject:
         raise ReadError(
-            f"{location} must have {header.nbytes} bytes of numbers for shape {header.shape} of {header.dtype}; "
-            f"got {nbytes}. The file is truncated; write or copy it again."
+            f"{location} is truncated: it has {nbytes} of {header.nbytes} bytes for shape {header.shape} of {header.dtype}. "
+            "Write or copy it again."
         )
 
 
 def check_order(header: NpyHeader, location: str) -> None:
-    """Refuse an array in Fortran order, whose rows lie apart: a stream would have to be held whole."""
+    """Refuse an array in Fortran order, whose rows cannot be read from a stream one after the other."""
     if header.fortran:
         raise StoreError(
             f"{location} must be in C order to be read as a stream; got Fortran order. "
-            "Save numpy.ascontiguousarray of it, or an npy file, where both orders can be read."
+            "Save numpy.ascontiguousarray of it, or save an npy file, which may have either order."
         )
 
 
-def fill(block: Array, stream: Readable) -> None:
-    """Fill a C-ordered block with the next bytes of a stream, which may give fewer at a time than asked for."""
-    target, filled = block.reshape(-1).view(np.uint8), 0
-    while filled < target.size:
-        piece = stream.read(min(_PIECE, target.size - filled))
+def _fill(block: Array, stream: IO[bytes]) -> None:
+    """Fill a C-ordered block with the next bytes of a stream, which may return fewer at a time than requested."""
+    target, n = block.reshape(-1).view(np.uint8), 0
+    while n < target.size:
+        piece = stream.read(min(_PIECE, target.size - n))
         if not piece:
-            raise EOFError(f"it ends {target.size - filled} bytes early")
-        target[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
-        filled += len(piece)
+            raise EOFError(f"it ends {target.size - n} bytes early")
+        target[n : n + len(piece)] = np.frombuffer(piece, np.uint8)
+        n += len(piece)
 
 
 class NpyStream:
-    """An array in npy format read from front to back, a stretch of rows at a time."""
+    """An array in npy format, read from front to back, some rows at a time."""
 
-    def __init__(self, stream: Readable, location: str) -> None:
+    def __init__(self, stream: IO[bytes], location: str) -> None:
         self.header = read_header(stream, location)
         self.n_read = 0
         self._stream = stream
@@ -137,14 +129,14 @@ class NpyStream:
         rows = min(rows, shape[0] - self.n_read)
         with reading(self._location, *NPY_ERRORS):
             block = np.empty((rows, *shape[1:]), dtype)
-            fill(block, self._stream)
+            _fill(block, self._stream)
         self.n_read += rows
         return block.astype(dtype.newbyteorder("="), copy=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFile(RowFile):
-    """Scores in npy format from standard input or a file object; they can be read once."""
+    """Scores in npy format from standard input or a file object, which can be read only once."""
 
     stream: NpyStream
 
@@ -152,13 +144,13 @@ class StreamFile(RowFile):
         """Return the rows in blocks."""
         rows = self.rows_per_block(max_bytes)
         if self.stream.n_read:
-            raise ReadError(f"{self.location} must be read once; its rows are gone. Open a new stream.")
+            raise ReadError(f"{self.location} has been read already, and cannot be read again. Open a new stream.")
         while self.stream.n_read < self.stream.header.shape[0]:
             yield self.stream.take(rows), None
 
 
-def open_stream(stream: BinaryIO, location: str) -> StreamFile:
-    """Open scores in npy format from a binary file object; reads the header only."""
+def open_stream(stream: IO[bytes], location: str) -> StreamFile:
+    """Open scores in npy format from a binary file object; reads only the header."""
     source = NpyStream(stream, location)
     n_samples, n_classes = check_matrix(source.header.shape, location)
     return StreamFile(
@@ -170,21 +162,21 @@ def open_stream(stream: BinaryIO, location: str) -> StreamFile:
     )
 
 
-#: Bytes of a column of a Fortran-ordered file that are read together, and of all columns at most: small pieces would read pages of the
-#: file several times.
+#: Bytes of a column of a Fortran-ordered file that are read together, and the most of all columns. Smaller pieces would read
+#: pages of the file several times.
 _STRIP_BYTES, _STRIPS_BYTES = 1 << 14, 1 << 25
-#: Columns of such a file that are turned into rows together.
+#: Columns of such a file that are transposed together.
 _COLUMNS = 256
-#: The part of a zip file's local header with the lengths of the name and of more fields.
+#: The length of a zip file's local header, and the place in it of the lengths of the name and the extra field.
 _LOCAL_HEADER, _LENGTHS = 30, slice(26, 30)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NpyRows(AnyRows):
-    """Rows of an array in npy format, at an offset in a file: its own, or that of a member of an npz file that is not compressed.
+    """Rows of an array in npy format at an offset in a file: an npy file, or an npz file with an uncompressed member.
 
-    Rows are read, not mapped: a mapped file that another process cuts short ends this one with a signal, and pages of a map
-    stay resident until it goes.
+    The file is not mapped to memory: if another process truncated it, a signal would end this process, and pages of the map
+    would stay resident.
     """
 
     mark: FileMark
@@ -244,18 +236,19 @@ class NpyFile(RowFile):
 
 
 def open_npy(path: str) -> NpyFile:
-    """Open an npy file of scores; reads its header only."""
+    """Open an npy file of scores; reads only its header."""
     with reading(path):
-        mark = FileMark.of(path)
+        mark = FileMark.from_path(path)
     header, offset = map_header(path)
     n_samples, n_classes = check_matrix(header.shape, path)
-    dtype, rows = check_dtype(header.dtype, path), _rows_at(mark, header, offset)
+    dtype = check_dtype(header.dtype, path)
+    rows = _rows_at(mark, header, offset)
     return NpyFile(location=path, n_samples=n_samples, n_classes=n_classes, dtype=dtype, rows=rows)
 
 
 def member_rows(path: str, name: str) -> NpyRows | None:
-    """Open a member of an npz file; or return None if it is compressed or encrypted and has to be read from front to back."""
-    mark = FileMark.of(path)
+    """Open a member of an npz file, or return None if it is compressed or encrypted."""
+    mark = FileMark.from_path(path)
     with reading(path, ValueError, zipfile.BadZipFile, struct.error), zipfile.ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
@@ -266,7 +259,7 @@ def member_rows(path: str, name: str) -> NpyRows | None:
             stream.seek(member.header_offset + _LOCAL_HEADER + sum(lengths))
             header, offset = read_header(stream, path), stream.tell()
     if offset + header.nbytes > mark.n_bytes:
-        raise ReadError(f"member {name!r} of {path} must end inside the file; it does not. Write or copy it again.")
+        raise ReadError(f"member {name!r} of {path} is truncated. Write or copy it again.")
     return _rows_at(mark, header, offset)
 
 
@@ -280,13 +273,13 @@ def _rows_at(mark: FileMark, header: NpyHeader, offset: int) -> NpyRows:
     )  # fmt: skip
 
 
-#: What zipfile raises on damaged, encrypted or unknown archives.
+#: Errors of zipfile on damaged, encrypted or unknown archives.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NpzFile(RowFile):
-    """An npz file: the rows of the scores, and of the labels if there are any, decompressed on demand."""
+    """An npz file: rows of the scores, and of the labels if any, decompressed on demand."""
 
     members: tuple[str, ...]
 
@@ -301,11 +294,10 @@ class NpzFile(RowFile):
                 taken = [stream.take(rows) for stream in streams]
                 yield taken[0], taken[1] if self.has_labels else None
             for stream in opened:
-                # The archive's checksum is compared at the end of a member, so the end must be read.
-                stream.read(1)
+                stream.read(1)  # compares the checksum at the end of the member
 
     def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
-        """Return the rows of members that are not compressed."""
+        """Return the rows, or None if a member is compressed."""
         members = [member_rows(self.location, name) for name in self.members]
         if members[0] is None or members[-1] is None:
             return None
@@ -313,16 +305,21 @@ class NpzFile(RowFile):
 
 
 def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
-    """Open an npz file of scores, with labels if it has some; reads the members' headers only."""
+    """Open an npz file of scores, and its labels if any; reads only the members' headers."""
     check_distinct(scores, labels)
     headers = read_headers(path)
     labels = find_name(labels, [*headers], "member", path) if labels else ("labels" if "labels" in headers else None)
     scores = _scores_name(headers, scores, labels, path)
     shape = check_matrix(headers[scores].shape, f"member {scores!r} of {path}")
     labels = _labels_name(headers, scores) if labels is None else labels
-    if labels is not None:
-        _check_label_member(headers[labels], shape, f"member {labels!r} of {path}")
     members = (scores,) if labels is None else (scores, labels)
+    if labels is not None:
+        header, location = headers[labels], f"member {labels!r} of {path}"
+        check_labels(header.shape, header.dtype, location)
+        if header.shape not in (shape[:1], shape):
+            raise LabelsError(
+                f"labels must fit the scores' shape {shape}; {location} has shape {header.shape}. Check both."
+            )
     for name in members:
         check_order(headers[name], f"member {name!r} of {path}")
     return NpzFile(
@@ -337,7 +334,7 @@ def open_npz(path: str, scores: str | None, labels: str | None) -> NpzFile:
 
 
 def read_headers(path: str) -> dict[str, NpyHeader]:
-    """Return the header of every array in the archive; refuses a member shorter than its header says."""
+    """Return the header of every array in the archive; refuse a truncated member."""
     headers = {}
     with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -345,14 +342,13 @@ def read_headers(path: str) -> dict[str, NpyHeader]:
                 continue
             with archive.open(member) as stream:
                 header = read_header(stream, path)
-                if not header.dtype.hasobject:
-                    check_size(header, member.file_size - stream.tell(), f"member {member.filename} of {path}")
+                check_size(header, member.file_size - stream.tell(), f"member {member.filename} of {path}")
             headers[member.filename.removesuffix(".npy")] = header
     return headers
 
 
 def read_member(path: str, name: str) -> Array:
-    """Return one member whole."""
+    """Return the array of a member."""
     with reading(path, *ZIP_ERRORS), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
         source = NpyStream(stream, path)
         values = source.take(source.header.shape[0])
@@ -370,20 +366,14 @@ def _scores_name(headers: dict[str, NpyHeader], scores: str | None, labels: str 
     if len(matrices) == 1 or len(usual) == 1:
         return (usual or matrices)[0]
     raise StoreError(
-        f"{path} must have a member 'scores', or one matrix; it has {listed([*headers])}. "
-        "Name the member that holds the scores."
+        f"{path} must have a member 'scores', or a single matrix; it has {listed([*headers])}. "
+        "Name the member with the scores."
     )
 
 
 def _labels_name(headers: dict[str, NpyHeader], scores: str) -> str | None:
-    """Return the member of a usual name for labels that holds an integer for each sample, if it is the only one."""
+    """Return the only member with a usual name for labels and one integer per sample, or None."""
     n_samples = headers[scores].shape[:1]
     fitting = [name for name, header in headers.items() if header.shape == n_samples and header.dtype.kind in "iu"]
-    found = [name for name in (*LABEL_NAMES, *OTHER_LABEL_NAMES) if name in fitting]
-    return found[0] if len(found) == 1 else None
-
-
-def _check_label_member(labels: NpyHeader, shape: tuple[int, int], what: str) -> None:
-    check_labels(labels.shape, labels.dtype, what)
-    if labels.shape not in ((shape[0],), shape):
-        raise LabelsError(f"labels must fit the scores' shape {shape}; {what} has shape {labels.shape}. Check both.")
+    candidates = [name for name in (*LABEL_NAMES, *OTHER_LABEL_NAMES) if name in fitting]
+    return candidates[0] if len(candidates) == 1 else None

@@ -1,8 +1,8 @@
-"""What every file of scores gives, whatever its format: names of columns, its shape, and its rows.
+"""The interface to score files of any format: column names, shape and rows.
 
-A file gives its rows in blocks, from front to back. Files that are scores themselves, without a store, also give any rows
-(``AnyRows``): tasks read them at their place in the file, or from memory if the format can only be read from front to back.
-A mark tells a file from another at the same path.
+A ``RowFile`` returns its rows in blocks, from front to back. ``AnyRows`` returns any rows, for tasks that read a file
+directly instead of a store: from their place in the file, or from memory if the format can only be read from front to back.
+A ``FileMark`` identifies a version of a file.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide, shown
-from ..errors import AvgkError, LabelsError, OptionError, ReadError, ScoresError, StoreError, label_cure, refuse
+from ..errors import AvgkError, LabelsError, ReadError, ScoresError, StoreError, label_cure, refuse
 from ..threads import forkable
 
-#: How score files end.
+#: Suffixes of score files.
 CSV_SUFFIXES, ARROW_SUFFIXES = (".csv", ".csv.gz"), (".arrow", ".feather")
 SUFFIXES = (".npy", ".npz", ".parquet", *CSV_SUFFIXES, *ARROW_SUFFIXES)
-#: How files end that only unpickling could read.
+#: Suffixes of pickles.
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib", ".dill")
 
-#: Names under which models' scores are looked for, in this order; and labels: the second ones only where nothing else fits.
+#: Usual names of scores and labels, in order of preference; the other label names are used only if nothing contradicts them.
 SCORE_NAMES = ("scores", "logits", "probabilities", "probs", "preds", "predictions")
 LABEL_NAMES = ("labels", "label")
 OTHER_LABEL_NAMES = ("y", "y_true", "targets", "target")
 
-#: How many names an error lists; and how long they are at most if the nearest is looked for, which takes time with the square.
+#: The most names that an error lists, and the longest names that are compared with a misspelt one (in quadratic time).
 _LISTED, _COMPARED = 20, 200
 
 
-def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
-    """Return the name if it is among the names, or refuse it with the nearest.
+def find_name(name: str, names: Sequence[str], kind: str, location: str) -> str:
+    """Return the name if it is among the names; otherwise raise an error that suggests the nearest one.
 
     Examples
     --------
@@ -55,26 +55,19 @@ def find_name(name: str, names: Sequence[str], what: str, location: str) -> str:
     """
     if name in names:
         return name
-    near = difflib.get_close_matches(name, [one for one in names if len(one) <= _COMPARED], n=1)
-    advice = f"Did you mean {near[0]!r}?" if near else f"Name the {what} to use."
-    raise StoreError(f"{location} has no {what} {shown(name)!r}; it has {listed(names)}. {advice}")
+    near = difflib.get_close_matches(name, [known for known in names if len(known) <= _COMPARED], n=1)
+    advice = f"Did you mean {near[0]!r}?" if near else f"Name the {kind} to use."
+    raise StoreError(f"{location} has no {kind} {shown(name)!r}; it has {listed(names)}. {advice}")
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names as text, at most twenty of them.
-
-    Examples
-    --------
-    >>> listed(["a", "b"]), listed([])
-    ('a, b', 'none')
-
-    """
+    """Return the names as text, at most twenty of them."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more or "none"
 
 
 def check_distinct(scores: str | None, labels: str | None) -> None:
-    """Refuse one name for both."""
+    """Refuse the same name for scores and labels."""
     if scores is not None and scores == labels:
         raise StoreError(f"scores and labels must have different names; got {shown(scores)!r} for both. Name two.")
 
@@ -83,28 +76,28 @@ def check_plain(path: str) -> None:
     """Refuse a pipe, a device or a socket: reading it may never end."""
     if not (os.path.isfile(path) or os.path.isdir(path)):
         raise StoreError(
-            f"a path must be that of a file or folder; got {path!r}, a pipe or device. "
+            f"not a regular file or folder: {path!r} is a pipe or device. "
             "Copy it to a file, or pass - to read an .npy stream from standard input."
         )
 
 
 def path_advice(path: str) -> str:
-    """Say what to do about a path where nothing is: the nearest name in its folder, or to check it."""
+    """Return advice on a path that does not exist: the nearest name in its folder, or to check it."""
     folder, name = os.path.split(path.rstrip("/"))
     try:
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
     except OSError:
-        return "Check the path: its folder cannot be listed, either."
+        return "Check the path: its folder cannot be listed either."
     return f"Did you mean {os.path.join(folder, near[0])!r}?" if near else "Check the path."
 
 
 def is_pickle(path: str) -> bool:
-    """Whether a file is, by its name, one that only unpickling could read."""
+    """Whether a file is a pickle, by its name."""
     return path.lower().endswith(_PICKLES)
 
 
 def file_advice(path: str) -> str:
-    """Say what to do with a file that is no store: ingest it, or save it in a format that is read here.
+    """Return advice on a file that is not a store: ingest it, or save it in a supported format.
 
     Examples
     --------
@@ -116,15 +109,15 @@ def file_advice(path: str) -> str:
         name = next(s for s in SUFFIXES[::-1] if path.lower().endswith(s))
         out = os.path.basename(path)[: -len(name)] + ".zarr"
         return f"Copy it into a store first: avgk ingest {shlex.quote(path)} [LABELS] --out {shlex.quote(out)}"
-    taken = f"Formats read here: {listed(SUFFIXES)}, folders of .parquet or .arrow files, Zarr stores."
+    formats = f"Supported formats: {listed(SUFFIXES)}, folders of .parquet or .arrow files, Zarr stores."
     if is_pickle(path):
-        return f"Pickles are never loaded, as they can run any code: load it yourself, and use numpy.save. {taken}"
-    return f"Convert it, for example with numpy.save. {taken}"
+        return f"Pickles are never loaded, as they can run any code: load it yourself, and use numpy.save. {formats}"
+    return f"Convert it, for example with numpy.save. {formats}"
 
 
-#: The share of the memory that what is held of a file may take.
+#: A file held in memory may take one part in this many of the memory.
 _MEMORY_SHARE = 4
-#: The scores (rows x classes) of some consecutive rows, and their labels where the file has them.
+#: The scores (rows x classes) of some consecutive rows, and their labels if the file has labels.
 Block = tuple[Array, Array | None]
 #: The shape of a sample's labels, and their dtype.
 LabelForm = tuple[tuple[int, ...], Dtype]
@@ -132,11 +125,10 @@ LabelForm = tuple[tuple[int, ...], Dtype]
 
 @dataclass(frozen=True, kw_only=True)
 class RowFile(ABC):
-    """A score file, opened but not read: what is known of it, and its rows in blocks.
+    """An open score file, which returns its rows in blocks.
 
-    ``n_samples`` is None if only reading determines it (CSV). ``label_form`` is the shape of a sample's labels and their
-    dtype, or None if there are none. ``class_names`` are known if each class is a named column; ``ignored`` are the members
-    or columns that are neither scores nor labels.
+    ``n_samples`` is None if it is unknown before reading (CSV). ``label_form`` is None without labels. ``class_names`` is the
+    names of the columns if each class is a column. ``ignored`` are the members or columns that are neither scores nor labels.
     """
 
     location: str
@@ -149,17 +141,10 @@ class RowFile(ABC):
 
     @abstractmethod
     def blocks(self, max_bytes: int) -> Iterator[Block]:
-        """Return the rows in file order, once each: scores in C order and native bytes, and their labels.
+        """Return the rows in file order: scores in C order and native byte order, and their labels.
 
-        A block's scores have at most ``max_bytes`` bytes, or are a single row.
-
-        Raises
-        ------
-        ReadError
-            If the file is damaged or ends early.
-        ScoresError, LabelsError
-            If a row is missing, or of another length than the first.
-
+        The scores of a block have at most ``max_bytes`` bytes, or are a single row. Damaged files raise ReadError; rows that are
+        missing or differ in length raise ScoresError or LabelsError.
         """
 
     def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
@@ -179,14 +164,12 @@ class RowFile(ABC):
 
     def rows_per_block(self, max_bytes: int) -> int:
         """Return how many rows of scores fit into ``max_bytes``, at least one."""
-        if max_bytes < 1:
-            raise OptionError(f"max_bytes must be positive; got {max_bytes}. Give the bytes a block may have.")
         return max(1, max_bytes // (self.n_classes * self.dtype.itemsize))
 
 
 @contextmanager
 def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
-    """Turn what libraries raise on a bad file into one ReadError that names the file and the cause."""
+    """Turn the errors of libraries on a bad file into a ReadError that names the file and the cause."""
     expected: tuple[type[Exception], ...] = (OSError, *causes)
     try:
         yield
@@ -194,13 +177,13 @@ def reading(location: str, *causes: type[Exception]) -> Iterator[None]:
         raise
     except expected as error:
         cause = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        text = hide(cause, environment_secrets())  # what a stream reads from may be anywhere
-        refuse(ReadError(f"{location} could not be read ({text}). Check that the file is complete and may be read."))
+        text = hide(cause, environment_secrets())  # a stream's error may contain a URL
+        refuse(ReadError(f"{location} could not be read ({text}). Check that the file is complete and readable."))
 
 
 def held_limit() -> int:
-    """Return the bytes that a file may have of which all is held in memory."""
-    from ..settings import setting  # late: it brings Dask along
+    """Return the largest size in bytes of a file that is held in memory."""
+    from ..settings import setting  # late: it imports Dask
     from ..threads import process_memory
 
     return min(int(setting("file-bytes")), process_memory() // _MEMORY_SHARE)
@@ -227,78 +210,63 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
     )
 
 
-#: Bytes of rows that are read together, about.
+#: Approximate bytes of rows that are read together.
 PART_BYTES = 1 << 20
-#: What is smaller travels with its values to workers, which need not see the file.
-_TRAVELS = 4 << 20
+#: Smaller arrays are sent to workers with their values, so that workers need no access to the file.
+_SENT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class FileMark:
-    """The length and time of a file, which distinguish it from another at the same path."""
+    """The size and modification time of a file, which identify its version."""
 
     path: str
     n_bytes: int
     time: int
 
     @classmethod
-    def of(cls, path: str, descriptor: int | None = None) -> FileMark:
-        """Return the mark of the file at a path, or of one that is open."""
-        found = os.stat(path if descriptor is None else descriptor)
-        return cls(path, found.st_size, found.st_mtime_ns)
+    def from_path(cls, path: str, descriptor: int | None = None) -> FileMark:
+        """Return the mark of the file at a path, or of an open file."""
+        status = os.stat(path if descriptor is None else descriptor)
+        return cls(path, status.st_size, status.st_mtime_ns)
 
     def check(self, descriptor: int | None = None) -> None:
-        """Refuse a file that is no longer there, or another than it was; on a worker, it may never have been there.
-
-        With the descriptor of the file as it was opened, that one is looked at, whatever is at the path now.
-
-        Raises
-        ------
-        ReadError
-            If it is not the same file.
-
-        """
+        """Raise ReadError if the file, or the open file with this descriptor, is missing or has changed."""
         try:
-            found = FileMark.of(self.path, descriptor)
+            mark = FileMark.from_path(self.path, descriptor)
         except OSError as error:
             raise ReadError(
-                f"{self.path} must be there while it is read; got {type(error).__name__} on {socket.gethostname()}. "
+                f"{self.path} is not accessible on {socket.gethostname()} ({type(error).__name__}). "
                 "Workers of a cluster must see it at the same path: put it on storage that they share, or ingest it to a URL."
             ) from None
-        if found != self:
+        if mark != self:
             raise ReadError(
-                f"{self.path} must stay as it was when it was opened; got one of {found.n_bytes:,} bytes and another time on "
-                f"{socket.gethostname()}, in place of {self.n_bytes:,}. Start again; copies for workers must keep their times (cp -p)."
+                f"{self.path} changed after it was opened: it had {self.n_bytes:,} bytes, and has {mark.n_bytes:,} bytes and "
+                f"another time on {socket.gethostname()}. Start again; copies for workers must keep their times (cp -p)."
             )
 
 
 def check_marks(marks: Iterable[FileMark]) -> None:
-    """Refuse files of which one is no longer what it was."""
+    """Raise ReadError if one of the files is missing or has changed."""
     for mark in marks:
         mark.check()
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnyRows(ABC):
-    """A matrix or column of a file, of which any rows can be read; opened, not read. Travels to the workers."""
+    """A matrix or column in an open file, of which any rows can be read. It is sent to workers."""
 
     location: str
     shape: tuple[int, ...]
     dtype: Dtype
-    #: Rows that are best read together: those that are decoded together, or about a megabyte of them.
+    #: Rows that are best read together: those that are decoded together, or about a megabyte.
     part_rows: int
 
     @abstractmethod
     def fill(self, first: int, last: int, out: Array) -> None:
-        """Read the rows from ``first`` to before ``last`` into an array of their shape, in C order.
+        """Read the rows from ``first`` to before ``last`` into a C-ordered array of their shape.
 
-        Raises
-        ------
-        ReadError
-            If the file is damaged, gone, or another than when it was opened.
-        ScoresError, LabelsError
-            If a row is missing, or of another length than the first.
-
+        Raises the errors of ``RowFile.blocks``, and ReadError if the file is missing or has changed since it was opened.
         """
 
     @property
@@ -314,20 +282,20 @@ class AnyRows(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.nbytes <= _TRAVELS:
-            with suppress(AvgkError):  # which the reader will meet
+        if self.nbytes <= _SENT_BYTES:
+            with suppress(AvgkError):  # reading will raise it again
                 base = {field.name: values[field.name] for field in fields(AnyRows)}
-                return _remade, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
-        return _remade, (type(self), values)
+                return _restore, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
+        return _restore, (type(self), values)
 
 
-def _remade(kind: Callable[..., AnyRows], values: dict[str, Any]) -> AnyRows:
+def _restore(kind: Callable[..., AnyRows], values: dict[str, Any]) -> AnyRows:
     return kind(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedRows(AnyRows):
-    """Rows of a small file that came with their values."""
+    """Rows of a small file, sent with their values."""
 
     values: Array
 
@@ -337,11 +305,14 @@ class CarriedRows(AnyRows):
 
 
 class Loaded:
-    """What a file holds, scores and labels, in memory from the first read on; read once for all who ask at the same time."""
+    """The scores and labels of a file, held in memory after the first read; concurrent readers share that read."""
 
-    def __init__(self, load: Callable[[], tuple[Array, ...]], marks: tuple[FileMark, ...]) -> None:
+    def __init__(self, load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> None:
         self._load, self._marks, self._lock = load, marks, threading.Lock()
         self._values: tuple[Array, ...] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loaded, (self._load, self._marks)
 
     def values(self) -> tuple[Array, ...]:
         """Return the arrays."""
@@ -349,7 +320,7 @@ class Loaded:
             if self._values is None:
                 check_marks(self._marks)
                 values = self._load()
-                check_marks(self._marks)  # it may have changed meanwhile
+                check_marks(self._marks)  # the file may have changed meanwhile
                 self._values = values
             return self._values
 
@@ -359,38 +330,27 @@ _LOCK = forkable(threading.Lock())
 
 
 def loaded(load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> Loaded:
-    """Return what the files of a path hold, the same for all in this process that load it with the same arguments."""
+    """Return the content of some files, shared by all who load it with the same arguments in this process."""
     with _LOCK:
-        found = _LOADED.get((marks, load.args))
-        if found is None:
-            found = _LOADED[marks, load.args] = Loaded(load, marks)
-        return found
+        content = _LOADED.get((marks, load.args))
+        if content is None:
+            content = _LOADED[marks, load.args] = Loaded(load, marks)
+        return content
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRows(AnyRows):
-    """Rows of a file that can only be read from front to back: all of it is held in memory, in each process that reads it."""
+    """Rows of a file that can only be read from front to back; each process that reads it holds all of it in memory."""
 
-    load: partial[tuple[Array, ...]]
-    marks: tuple[FileMark, ...]
+    content: Loaded
     #: 0 for the scores, 1 for the labels.
     number: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_loaded", loaded(self.load, self.marks))
-
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
-        out[...] = self._loaded.values()[self.number][first:last]  # type: ignore[attr-defined]
+        out[...] = self.content.values()[self.number][first:last]
 
 
 def rows_of_bytes(shape: tuple[int, ...], dtype: Dtype, n_bytes: int = PART_BYTES) -> int:
-    """Return how many rows of an array have about ``n_bytes`` bytes, at least one and at most all.
-
-    Examples
-    --------
-    >>> rows_of_bytes((1000, 4), np.dtype("f4"), 64), rows_of_bytes((3, 100), np.dtype("f4"), 64), rows_of_bytes((0, 4), np.dtype("f4"))
-    (4, 1, 1)
-
-    """
+    """Return the number of rows of an array that have about ``n_bytes`` bytes, at least one and at most all."""
     return max(1, min(shape[0], n_bytes // max(1, math.prod(shape[1:]) * dtype.itemsize)))

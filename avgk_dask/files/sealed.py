@@ -1,4 +1,4 @@
-"""Small results as files: JSON with a version and a hash, written at once or not at all, and never pickle.
+"""Small results as JSON files with a version and a hash, written atomically and never pickled.
 
 Arrays of 8-byte numbers are stored as base64 of their little-endian bytes, with their shape.
 """
@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 import os
-import tempfile
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,87 +26,62 @@ from ..errors import OptionError, StoreError, WriteError, refuse
 Content = dict[str, Any]
 T = TypeVar("T")
 
-#: What a damaged file may raise while it is taken apart.
+#: Errors that parsing a damaged file may raise.
 _DAMAGE = (ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error)
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file: its name in messages, how it names itself, its version, what to do about a bad one, and the dtype of its arrays."""
+    """A kind of file."""
 
-    what: str
+    #: Its name in messages.
+    name: str
     format: str
     version: int
+    #: What to do about a bad file.
     cure: str
+    #: The dtype of all arrays.
     dtype: str
 
     def write(self, path: object, content: Content) -> None:
-        """Write a file; what was there is replaced at once, or stays."""
-        place = self._place(path)
+        """Write a file; an existing one is replaced in one step, or stays."""
+        place = self._check_path(path)
         whole = {"format": self.format, "version": self.version, **self._packed(content)}
         text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1)
-        folder, draft = os.path.dirname(os.path.abspath(place)), ""
         try:
-            with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".avgk-", delete=False, encoding="utf-8") as file:
-                draft = file.name
-                file.write(text)
-            umask = os.umask(0o077)
-            os.umask(umask)
-            os.chmod(draft, 0o666 & ~umask)
-            os.replace(draft, place)
-        except BaseException as error:
-            if draft and os.path.exists(draft):
-                os.unlink(draft)
-            if not isinstance(error, OSError):
-                raise
-            refuse(
-                WriteError(
-                    f"a {self.what} must be written to a file that can be; got {shown(place)} ({error.strerror or error}). Name another."
-                )
-            )
+            replace_file(place, [text.encode()])
+        except OSError as error:
+            refuse(WriteError(f"cannot write to {shown(place)} ({error.strerror or error}). Choose another path."))
 
     def read(self, path: object, restore: Callable[[Content], T]) -> T:
-        """Return what ``restore`` makes of the content that was written.
-
-        Raises
-        ------
-        StoreError
-            If the file cannot be read, is damaged, or is of another kind or version, or if its content cannot be restored.
-
-        """
-        place = self._place(path)
+        """Return the result of ``restore`` on the content of a file; raise StoreError if the file is not valid."""
+        place = self._check_path(path)
         try:
-            if os.path.exists(place) and not os.path.isfile(place):
-                raise OSError("it is not a regular file")
-            with open(place, encoding="utf-8") as file:
-                content = json.load(file)
+            content = self._load(place)
             if not isinstance(content, dict) or content.get("format") != self.format:
-                raise ValueError(f"it is no {self.what}")
+                raise ValueError(f"it is not a {self.name}")
             if content["version"] != self.version:
                 raise ValueError(f"it is of version {content['version']}, not {self.version}")
             if content.pop("sha256") != _digest(content):
-                raise ValueError("its hash is not that of what it holds")
-        except OSError as error:
-            refuse(
-                StoreError(
-                    f"{self.what} must be a file that can be read; got {shown(place)} ({error.strerror or error}). "
-                    "Check the path."
-                )
-            )
-        except _DAMAGE as error:
-            raise self._damaged(place, error) from error
-        try:
+                raise ValueError("its hash does not fit its content")
             return restore(self._unpacked(content))
         except _DAMAGE as error:
-            raise self._damaged(place, error) from error
+            why = str(error).rstrip(".")
+            raise StoreError(
+                f"{self.name} must be a file that save wrote; got {shown(place)}: {why}. {self.cure}"
+            ) from error
 
-    def _damaged(self, place: str, error: Exception) -> StoreError:
-        why = str(error).rstrip(".")
-        return StoreError(f"{self.what} must be a file that save wrote; got {shown(place)}: {why}. {self.cure}")
+    def _load(self, place: str) -> Any:
+        try:
+            return json.loads(read_file(place).decode())
+        except OSError as error:
+            refuse(
+                StoreError(f"cannot read the {self.name} {shown(place)} ({error.strerror or error}). Check the path.")
+            )
 
-    def _place(self, path: object) -> str:
+    def _check_path(self, path: object) -> str:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in str(path):
-            name = self.what.replace(" ", "-")
+            name = self.name.replace(" ", "-")
             raise OptionError(
                 f"path must be that of a local file; got {shown(path)!r}. Name a file, such as {name}.json."
             )
@@ -121,7 +97,7 @@ class FileKind:
         return {"shape": list(data.shape), self.dtype: base64.b64encode(data.tobytes()).decode()}
 
     def _unpacked(self, value: Any) -> Any:
-        """Return what ``_packed`` was given; ValueError if an array is not one, or not finite."""
+        """Invert ``_packed``; raise ValueError if an array is damaged or not finite."""
         if not isinstance(value, dict):
             return value
         if value.keys() != {"shape", self.dtype}:
@@ -129,12 +105,33 @@ class FileKind:
         data = base64.b64decode(value[self.dtype], validate=True)
         shape = tuple(int(n) for n in value["shape"])
         if len(data) != 8 * math.prod(shape):
-            raise ValueError("an array is not as long as its shape says")
+            raise ValueError("the length of an array does not fit its shape")
         array: Array = np.frombuffer(data, np.dtype(self.dtype).newbyteorder("<")).astype(self.dtype).reshape(shape)
         if not np.isfinite(array).all():
-            raise ValueError("an array holds numbers that are not finite")
+            raise ValueError("an array has values that are not finite")
         return array
 
 
 def _digest(content: Content) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a regular file; reading a pipe or device might never end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError("it is not a regular file")
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def replace_file(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview]) -> None:
+    """Write a temporary file next to ``path``, then rename it."""
+    draft = os.path.join(os.path.dirname(os.path.abspath(path)), f".avgk-{uuid.uuid4().hex[:8]}")
+    try:
+        with open(draft, "xb") as file:
+            file.writelines(parts)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise

@@ -1,4 +1,4 @@
-"""Tables of columns as score files: Parquet and Arrow files, alone or as the parts of a folder; CSV files are in csv.py."""
+"""Score files of columns: Parquet and Arrow files, single or all files of a folder. CSV files are in csv.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,54 +18,43 @@ from ..arrays import Array, Dtype
 from ..errors import ReadError, ScoresError, StoreError
 from ..masks import with_unlabelled
 from .columns import ArrowBatch, ArrowSchema, Columns, choose_columns, label_array, list_matrix, load_arrow, score_block
+from .csv import CsvTable
 from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, listed, reading, rows_of_bytes
 
-#: Rows asked for where only the first is looked at.
+#: Bytes to read when only the first row is needed.
 _PEEK_BYTES = 1 << 20
-#: The buffers of all columns together take a block's bytes, within these bounds for one column.
+#: Smallest and largest buffer of a column; the buffers of all columns together have the bytes of a block.
 _LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20
-#: Bytes of scores that a part may have; a file of larger ones is held whole, which takes less memory.
+#: Largest part in bytes of scores; a file with larger ones is held in memory, which takes less of it.
 _MOST_BYTES = 64 << 20
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a table that are decoded together: a row group of a Parquet file, a record batch of an Arrow file."""
+    """Rows of a table that are decoded together: a row group of a Parquet file or a record batch of an Arrow file."""
 
     path: str
     index: int
     n_rows: int
 
 
-class Table(ABC):
-    """Columns in record batches; what the formats have in common."""
+class FilesTable(ABC):
+    """Files with the same columns, one after the other, in parts that can be read in any order."""
 
-    location: str
     #: Names and types of the columns.
     schema: ArrowSchema
-    #: The number of rows, or None if it is not known before reading.
-    n_rows: int | None
-
-    @abstractmethod
-    def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
-        """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
-
-
-class FilesTable(Table):
-    """Files of the same columns, one after the other, in parts of which each can be read without those before it."""
 
     def __init__(self, paths: list[str], location: str) -> None:
         self.location, self._paths = location, paths
         self._errors = (load_arrow().ArrowException, ValueError, KeyError, EOFError)
-        self.schema, n_rows = None, 0
+        self.schema, self.n_rows = None, 0
         for path in paths:
             with reading(path, *self._errors):
-                schema, n_more = self._look(path)
+                schema, n_rows = self._inspect(path)
                 self.schema = schema if self.schema is None else self.schema
                 _check_same(schema, self.schema, path)
-            n_rows += n_more
-        self.n_rows = n_rows
+            self.n_rows += n_rows
 
     def batches(self, names: list[str], rows: int, max_bytes: int) -> Iterator[ArrowBatch]:
         """Return these columns in record batches of at most ``rows`` rows, holding about ``max_bytes`` in memory."""
@@ -80,10 +69,10 @@ class FilesTable(Table):
 
     @abstractmethod
     def parts(self) -> list[Part] | None:
-        """Return the parts, or None if only reading all of them determines their lengths."""
+        """Return the parts, or None if their lengths are unknown before reading all of them."""
 
     @abstractmethod
-    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+    def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         """Return the schema of a file, and its number of rows."""
 
     @abstractmethod
@@ -94,10 +83,10 @@ class FilesTable(Table):
 
 
 def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
-    """Refuse a part of a folder whose columns differ from those of the first part."""
-    mine, others = ([(field.name, field.type) for field in each] for each in (schema, first))
-    if mine != others:
-        differing = sorted({name for name, _ in set(mine) ^ set(others)}) or ["their order"]
+    """Refuse a file of a folder whose columns differ from those of the first file."""
+    fields, first_fields = ([(field.name, field.type) for field in each] for each in (schema, first))
+    if fields != first_fields:
+        differing = sorted({name for name, _ in set(fields) ^ set(first_fields)}) or ["their order"]
         raise StoreError(
             f"the files of a folder must have the same columns; {path} differs from the first in "
             f"{', '.join(differing[:5])}. Write them alike, or read them one by one."
@@ -107,8 +96,8 @@ def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
 class ParquetTable(FilesTable):
     """Parquet files one after the other, decoded in batches of rows, not in row groups.
 
-    Beside a batch, memory holds a page of each column that is read, stored and decoded: about 2 MiB
-    with pyarrow's usual pages. So a column of lists is cheap, and a thousand class columns take 2 GiB
+    In addition to a batch, memory holds one page of each column, compressed and decoded: about 2 MiB
+    with pyarrow's default pages. So a column of lists is cheap, and a thousand class columns take 2 GiB
     unless they were written in small row groups.
     """
 
@@ -120,45 +109,51 @@ class ParquetTable(FilesTable):
         """Return the row groups."""
         return self._parts
 
-    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+    def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         with load_arrow("pyarrow.parquet").ParquetFile(path) as file:
-            found = file.metadata
-            self._parts += [Part(path, i, found.row_group(i).num_rows) for i in range(found.num_row_groups)]
-            return file.schema_arrow, found.num_rows
+            metadata = file.metadata
+            self._parts += [Part(path, i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
+            return file.schema_arrow, metadata.num_rows
 
     def _read(
         self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
     ) -> Iterator[ArrowBatch]:
         buffer = min(max(max_bytes // len(names), _LEAST_BUFFER), _MOST_BUFFER)
         groups = None if index is None else [index]
-        # Without a buffer, or with pre-buffering, whole column chunks come to memory.
+        # Without a buffer, or with pre-buffering, pyarrow reads whole column chunks.
         with load_arrow("pyarrow.parquet").ParquetFile(path, buffer_size=buffer, pre_buffer=False) as file:
             yield from file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False)
 
 
 class ArrowTable(FilesTable):
-    """Arrow files (IPC files and streams, Feather), mapped to memory, their record batches split into slices.
+    """Arrow files (IPC files and streams, Feather), mapped to memory and read in slices of their record batches.
 
-    What was read is given back to the system after each slice, so that the resident memory stays
-    that of a slice. Compressed record batches (Feather's default) are decompressed whole, though.
+    Pages are released after each slice, so that the resident memory stays that of a slice. Compressed
+    record batches (Feather's default) are decompressed as a whole, though.
     """
 
     def parts(self) -> list[Part] | None:
-        """Return the record batches, or None if they are compressed: their lengths are known only once decompressed."""
-        found = []
+        """Return the record batches, or None if they are compressed: decompressing determines their lengths."""
+        parts = []
         for path in self._paths:
             with reading(path, *self._errors):
                 mapped = _map(path)
                 for index, batch in enumerate(_record_batches(_reader(mapped))):
                     if not _lies_in(batch, mapped):
                         return None
-                    found.append(Part(path, index, int(batch.num_rows)))
-        return found
+                    parts.append(Part(path, index, int(batch.num_rows)))
+        return parts
 
-    def _look(self, path: str) -> tuple[ArrowSchema, int]:
+    def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
         mapped = _map(path)
         reader = _reader(mapped)
-        return reader.schema, _count_rows(reader, mapped)
+        if hasattr(reader, "count_rows"):
+            return reader.schema, int(reader.count_rows())
+        n_rows = 0
+        for batch in _record_batches(reader):
+            n_rows += batch.num_rows
+            _release(mapped)
+        return reader.schema, n_rows
 
     def _read(
         self, path: str, names: list[str], rows: int, max_bytes: int, index: int | None = None
@@ -166,27 +161,20 @@ class ArrowTable(FilesTable):
         mapped = _map(path)
         for batch in islice(_record_batches(_reader(mapped), index or 0), None if index is None else 1):
             batch.validate()
-            # Naming the columns to Arrow's reader would copy the batch to memory; this keeps it mapped.
-            chosen = batch.select(names)
+            # Passing the names to Arrow's reader would copy the batch to memory; this keeps it mapped.
+            columns = batch.select(names)
             for start in range(0, batch.num_rows, rows):
-                yield chosen.slice(start, rows)
+                yield columns.slice(start, rows)
                 _release(mapped)
-            # A decompressed batch must be gone before the next one comes.
-            del batch, chosen
+            # Free a decompressed batch before the next one is read.
+            del batch, columns
 
 
 def hub_files(folder: str) -> list[str]:
-    """Return the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order.
-
-    Raises
-    ------
-    StoreError
-        For a folder of several splits, or a dataset whose rows are chosen by an index.
-
-    """
+    """Return the Arrow files of a Hugging Face dataset saved to disk, or of a plain folder, in order."""
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
         splits = [os.path.join(folder, str(name)) for name in _json(folder, "dataset_dict.json").get("splits", [])]
-        raise StoreError(f"{folder} holds several splits: {listed(splits)}. Name the folder of one of them.")
+        raise StoreError(f"{folder} has several splits: {listed(splits)}. Name the folder of one of them.")
     if not os.path.exists(os.path.join(folder, "state.json")):
         names = [name for name in sorted(os.listdir(folder)) if name.lower().endswith(".arrow")]
         return [os.path.join(folder, name) for name in names]
@@ -215,7 +203,7 @@ def _map(path: str) -> mmap.mmap:
 
 
 def _release(mapped: mmap.mmap) -> None:
-    # The pages are the file's own: those still needed come back from its cache.
+    # The file's cache still has the pages if they are needed again.
     if hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -230,7 +218,7 @@ def _reader(mapped: mmap.mmap) -> Any:
 
 
 def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
-    """Return the record batches of an IPC file (which has a table of them) or of a stream, from one on."""
+    """Return the record batches of an IPC file (which has an index of them) or of a stream, from one on."""
     if hasattr(reader, "num_record_batches"):
         for index in range(first, reader.num_record_batches):
             yield reader.get_batch(index)
@@ -239,28 +227,18 @@ def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
 
 
 def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
-    """Return whether the values of a batch are those of the file itself: not decompressed into other memory."""
+    """Whether the values of a batch are in the mapped file, rather than decompressed into other memory."""
     whole = load_arrow().py_buffer(mapped)
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(whole.address <= buffer.address < whole.address + whole.size for buffer in buffers)
 
 
-def _count_rows(reader: Any, mapped: mmap.mmap) -> int:
-    if hasattr(reader, "count_rows"):
-        return int(reader.count_rows())
-    rows = 0
-    for batch in _record_batches(reader):
-        rows += batch.num_rows
-        _release(mapped)
-    return rows
-
-
-# Tables as score files: in blocks, or any rows.
+Table: TypeAlias = CsvTable | FilesTable
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFile(RowFile):
-    """Scores in the columns of a table: one column of lists, or one column for each class."""
+    """Scores in the columns of a table: one column of lists, or one column per class."""
 
     table: Table
     columns: Columns
@@ -274,12 +252,11 @@ class TableFile(RowFile):
             if self.columns.label is not None:
                 labels = label_array(batch, self.columns.label, self.n_classes, start, self.location)
             start += batch.num_rows
-            # The table may have to free memory for its next batch.
-            del batch
+            del batch  # so that the table can free its memory
             yield scores, labels
 
     def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
-        """Return scores and labels whose rows can be read in any order; None unless the table has parts, none too large."""
+        """Return scores and labels whose rows can be read in any order, or None if the table has no parts, or too large ones."""
         row_bytes, table = self.n_classes * self.dtype.itemsize, self.table
         if not isinstance(table, FilesTable):
             return None
@@ -288,20 +265,20 @@ class TableFile(RowFile):
             return None
         n_samples, files = sum(part.n_rows for part in parts), table
 
-        def rows(is_label: bool, more: tuple[int, ...], dtype: Dtype) -> TableRows:
+        def rows(label: str | None, more: tuple[int, ...], dtype: Dtype) -> TableRows:
             shape = (n_samples, *more)
             return TableRows(
                 location=self.location, shape=shape, dtype=dtype, part_rows=_together(parts, rows_of_bytes(shape, dtype)),
-                table=files, columns=self.columns, is_label=is_label, n_classes=self.n_classes, parts=tuple(parts),
+                table=files, columns=self.columns, label=label, n_classes=self.n_classes, parts=tuple(parts),
                 ends=tuple(accumulate(part.n_rows for part in parts)), marks=marks,
             )  # fmt: skip
 
-        labels = None if self.label_form is None else rows(True, *self.label_form)
-        return rows(False, (self.n_classes,), self.dtype), labels
+        labels = None if self.label_form is None else rows(self.columns.label, *self.label_form)
+        return rows(None, (self.n_classes,), self.dtype), labels
 
 
 def open_table(table: Table, scores: str | None, labels: str | None) -> TableFile:
-    """Open the scores of a table, with labels if it has some; reads the schema, and the first row if needed."""
+    """Open the scores of a table, and its labels if any; reads only the schema, and the first row if needed."""
     columns = choose_columns(table.schema, scores, labels, table.location)
     n_classes, soft = _count_classes(table, columns), columns.label_dtype
     form: LabelForm = ((), np.dtype(np.int64)) if soft is None else ((n_classes,), soft)
@@ -319,11 +296,7 @@ def open_table(table: Table, scores: str | None, labels: str | None) -> TableFil
 
 
 def _count_classes(table: Table, columns: Columns) -> int:
-    if not columns.is_list:
-        return len(columns.scores)
-    n_classes = columns.width
-    if n_classes is None:
-        n_classes = _first_length(table, columns.scores[0])
+    n_classes = _first_length(table, columns.scores[0]) if columns.width is None else columns.width
     if n_classes < 1:
         raise ScoresError(
             f"scores must have at least one class; the lists of {table.location} have {n_classes} numbers. "
@@ -337,7 +310,7 @@ def _first_length(table: Table, name: str) -> int:
         row = list_matrix(batch.column(name), None, 0, ScoresError, f"column {name!r} of {table.location}")
         return int(row.shape[1])
     raise ScoresError(
-        f"scores must have at least one sample, to tell the number of classes; {table.location} has none. "
+        f"scores must have at least one sample to determine the number of classes; {table.location} has none. "
         "Check how it was saved."
     )
 
@@ -348,7 +321,8 @@ class TableRows(AnyRows):
 
     table: FilesTable
     columns: Columns
-    is_label: bool
+    #: The column of labels, or None for the scores.
+    label: str | None
     n_classes: int
     parts: tuple[Part, ...]
     #: Rows at which the parts end.
@@ -357,48 +331,45 @@ class TableRows(AnyRows):
 
     def fill(self, first: int, last: int, out: Array) -> None:
         """Read some rows into an array."""
-        at = first
-        while at < last:
-            number = bisect_right(self.ends, at)
+        row = first
+        while row < last:
+            number = bisect_right(self.ends, row)
             end = min(last, self.ends[number])
-            self._fill_from(number, at, end, out[at - first : end - first])
-            at = end
+            self._fill_from(number, row, end, out[row - first : end - first])
+            row = end
 
     def _fill_from(self, number: int, first: int, last: int, out: Array) -> None:
-        """Read rows that lie in one part."""
+        """Read rows of one part."""
         part = self.parts[number]
         mark = next(mark for mark in self.marks if mark.path == part.path)
         mark.check()
-        at = self.ends[number] - part.n_rows
+        row = self.ends[number] - part.n_rows
         rows = rows_of_bytes(self.shape, self.dtype, PART_BYTES)
-        names = [self.columns.label] if self.is_label and self.columns.label else list(self.columns.scores)
+        names = list(self.columns.scores) if self.label is None else [self.label]
         for batch in self.table.part_batches(part, names, rows):
-            begin, end = max(first, at), min(last, at + batch.num_rows)
+            begin, end = max(first, row), min(last, row + batch.num_rows)
             if begin < end:
-                out[begin - first : end - first] = self._values(batch.slice(begin - at, end - begin), begin)
-            at += batch.num_rows
-            if at >= last:
+                values = batch.slice(begin - row, end - begin)
+                if self.label is None:
+                    block = score_block(values, self.columns, self.n_classes, begin, self.location)
+                else:
+                    block = as_signed(label_array(values, self.label, self.n_classes, begin, self.location))
+                out[begin - first : end - first] = block
+            row += batch.num_rows
+            if row >= last:
                 break
         mark.check()
-        if at < last:
-            raise ReadError(
-                f"{part.path} must have the {part.n_rows} rows that it tells of; got fewer. Write or copy it again."
-            )
-
-    def _values(self, batch: ArrowBatch, start: int) -> Array:
-        if not self.is_label:
-            return score_block(batch, self.columns, self.n_classes, start, self.location)
-        assert self.columns.label is not None
-        return in_range(label_array(batch, self.columns.label, self.n_classes, start, self.location))
+        if row < last:
+            raise ReadError(f"{part.path} has fewer rows than its metadata say. Write or copy it again.")
 
 
-def in_range(labels: Array) -> Array:
-    """Return labels that int64 can hold: too large a class number must be refused, and not become a negative one."""
+def as_signed(labels: Array) -> Array:
+    """Return uint64 labels as int64, with class numbers beyond its range at its maximum; return other labels unchanged."""
     return with_unlabelled(labels, np.zeros(labels.shape, bool)) if labels.dtype == np.uint64 else labels
 
 
 def _together(parts: list[Part], rows: int) -> int:
-    """Return how many rows to read together, so that no part, or few of them, are decoded twice.
+    """Return the number of rows to read together, so that few parts are decoded twice.
 
     Examples
     --------
@@ -408,7 +379,7 @@ def _together(parts: list[Part], rows: int) -> int:
     100
 
     """
-    first = parts[0].n_rows
-    if all(part.n_rows == first for part in parts[:-1]) and parts[-1].n_rows <= first:
+    first, last = parts[0].n_rows, parts[-1].n_rows
+    if all(part.n_rows == first for part in parts[:-1]) and last <= first:
         return first * max(1, rows // first)
     return max(rows, *(part.n_rows for part in parts))

@@ -374,7 +374,7 @@ def test_files__give_back_the_calibrator_to_the_last_bit(tmp_path):
     "damage, text",
     [
         (lambda content: content.update(version=1), "version 1"),
-        (lambda content: content.update(format="other"), "no calibrator"),
+        (lambda content: content.update(format="other"), "not a calibrator"),
         (lambda content: content.update(method="platt"), "hash"),
         (lambda content: content["fit"].update(nll_after=0.0), "hash"),
         (lambda content: content.pop("sha256"), "sha256"),
@@ -398,5 +398,5 @@ def test_files__that_hold_something_else_are_refused(tmp_path):
             load(tmp_path / name)
     with pytest.raises(avgk.OptionError, match="local file"):
         load("s3://bucket/a.json")
-    with pytest.raises(avgk.WriteError, match="Name another"):
+    with pytest.raises(avgk.WriteError, match="Choose another path"):
         TemperatureScaling().fit(*drawn()).save(tmp_path / "nowhere" / "a.json")

@@ -536,16 +536,16 @@ def test_files__of_others_and_damaged_ones_are_refused(tmp_path):
             match=r"conformal predictor must be a file that save wrote; .* Calibrate and save it again\.",
         ):
             avgk.conformal.load(path)
-    with pytest.raises(avgk.StoreError, match="can be read"):
+    with pytest.raises(avgk.StoreError, match="cannot read"):
         avgk.conformal.load(tmp_path / "none.json")
     with pytest.raises(avgk.OptionError, match="local file"):
         avgk.conformal.load("s3://bucket/a.json")
-    with pytest.raises(avgk.WriteError, match="can be; got"):
+    with pytest.raises(avgk.WriteError, match="cannot write to"):
         avgk.conformal.calibrate(scores, labels).save(tmp_path / "no" / "a.json")
     from avgk_dask.api.calibration.temperature import TemperatureScaling
 
     TemperatureScaling().fit(np.log(scores + 1e-9), labels).save(path)
-    with pytest.raises(avgk.StoreError, match="it is no conformal predictor"):
+    with pytest.raises(avgk.StoreError, match="it is not a conformal predictor"):
         avgk.conformal.load(path)
 
 

@@ -141,9 +141,9 @@ def test_ingest__overwrites_only_on_request_and_never_its_source(tmp_path):
     "scores, labels, error, match",
     [
         ("s.npy", LABELS[:-1], avgk.LabelsError, "203 samples; got 202"),
-        ("s.npy", "missing.npy", avgk.StoreError, "must exist"),
+        ("s.npy", "missing.npy", avgk.StoreError, "no such file"),
         ("s.npy", np.full(203, 9), avgk.LabelsError, r"0\.\.6"),
-        ("nothing.npy", None, avgk.StoreError, "must exist"),
+        ("nothing.npy", None, avgk.StoreError, "no such file"),
         ("flat.npy", None, avgk.ScoresError, "matrix"),
         ("object.npy", None, (avgk.DtypeError, avgk.StoreError), "object|pickle"),
         ("short.csv", None, avgk.AvgkError, "short.csv"),
@@ -248,7 +248,7 @@ def test_ingest__of_an_unknown_format_says_which_are_read(tmp_path, name):
     (tmp_path / name).write_bytes(b"{}")
     for use in (lambda p: avgk.ingest(p, out=tmp_path / "o.zarr"), avgk.evaluate):
         with pytest.raises(
-            avgk.StoreError, match=r"the file .* numpy\.save\. Formats read here: \.npy, .* Zarr stores"
+            avgk.StoreError, match=r"the file .* numpy\.save\. Supported formats: \.npy, .* Zarr stores"
         ) as no:
             use(tmp_path / name)
         assert "avgk ingest" not in str(no.value)
@@ -302,7 +302,7 @@ def test_ingest__recognises_usual_names_in_an_npz_and_lists_the_others(tmp_path,
 
 def test_ingest__of_several_usual_names_asks_for_one(tmp_path):
     np.savez(tmp_path / "s.npz", probs=SCORES, logits=SCORES)
-    with pytest.raises(avgk.StoreError, match="Name the member that holds the scores"):
+    with pytest.raises(avgk.StoreError, match="Name the member with the scores"):
         avgk.ingest(tmp_path / "s.npz", out=tmp_path / "o.zarr")
 
 

@@ -311,7 +311,7 @@ def test_open__refuses_a_transposed_store(tmp_path, zarr_format):
         (np.ma.masked_array(SCORES, mask=SCORES > 0.5), None, avgk.ScoresError, "masked"),
         (xr.DataArray(SCORES, dims=("class", "image")), None, avgk.ScoresError, "Transpose"),
         (SCORES, xr.Dataset({"y": ("sample", LABELS)}), avgk.LabelsError, "Dataset without one"),
-        ("scores.npy", None, avgk.StoreError, "must exist"),
+        ("scores.npy", None, avgk.StoreError, "no such file"),
         (xr.Dataset({"other": ("x", [1])}), None, avgk.ScoresError, "must be a variable"),
         ("/no/such/store", None, avgk.StoreError, "no such store"),
     ],

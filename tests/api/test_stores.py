@@ -91,7 +91,7 @@ def test_open_scores__takes_labels_from_anywhere(path, tmp_path):
     [
         ({"scores": "scorse"}, avgk.StoreError, "Did you mean 'scores'"),
         ({"labels": "lable"}, avgk.StoreError, "Did you mean 'labels'"),
-        ({"labels": "nothing.npy"}, avgk.StoreError, "must exist"),
+        ({"labels": "nothing.npy"}, avgk.StoreError, "no such file"),
         ({"missing": "ignore"}, avgk.OptionError, "missing must be"),
         ({"storage_options": {"client": "curl"}}, avgk.OptionError, "client must be"),
     ],
@@ -108,7 +108,7 @@ def test_open_scores__refuses_stores_without_scores(tmp_path):
     for name, match in {
         "nothing": "no such store",
         "folder": "no zarr.json",
-        "file.txt": r"numpy\.save\. Formats read here: \.npy, \.npz",
+        "file.txt": r"numpy\.save\. Supported formats: \.npy, \.npz",
     }.items():
         with pytest.raises(avgk.StoreError, match=match):
             avgk.open_scores(tmp_path / name)

@@ -146,8 +146,8 @@ def test_balanced__counts_the_labels_of_samples_that_exist(stores):
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, "a file of numbers must exist"),
-        ("1\n2\nmany\n", "must hold one number a line"),
+        (None, "no such file"),
+        ("1\n2\nmany\n", "must have one number per line"),
         ("1\n2\n", "frequencies must be 9, one for each class; got 2"),
         ("-1\n" * 9, "frequencies must be numbers of at least 0"),
         (np.eye(9), "must hold a vector of numbers; it has shape (9, 9)"),

@@ -20,7 +20,7 @@ from avgk_dask.cli.group import spelled
         ("evaluate ./deep/scores.zar", "Check the path"),
         ("verify scores.npy", "avgk ingest scores.npy [LABELS] --out scores.zarr"),
         ("evaluate scores.pkl", "Pickles are never loaded, as they can run any code: load it yourself, and use numpy.save."),
-        ("ingest scores.pkl --out x.zarr", "Formats read here: .npy, .npz, .parquet, .csv, .csv.gz, .arrow, .feather, folders"),
+        ("ingest scores.pkl --out x.zarr", "Supported formats: .npy, .npz, .parquet, .csv, .csv.gz, .arrow, .feather, folders"),
         ("ingest scores.npy scores.pkl --out x.zarr", "Pickles are never loaded"),
         ("ingest none.csv --out x.zarr", "scores must have at least one sample; none.csv has none. Check how it was saved."),
         ("ingest score.npy --out x.zarr", "Did you mean 'scores.npy'?"),

@@ -83,7 +83,7 @@ def test_transfer_calibrate_sets_compare_info__take_files(here, run, tmp_path):
     [
         (["scores.npy", "labels.npy", "--labels", "labels.npy"], "labels must be said once"),
         (["scores.npy", "lables.npy"], "Did you mean 'labels.npy'"),
-        (["score.npy"], "got 'score.npy', and nothing is there. Did you mean 'scores.npy'"),
+        (["score.npy"], "no such file: 'score.npy'. Did you mean 'scores.npy'"),
         (["scores.npy", "--labels", "y"], "is a single array without names; got 'y'"),
         (["both.npz", "--labels", "z"], "has no member 'z'"),
         (["-"], "got - for standard input"),

@@ -18,9 +18,9 @@ def test_label_file__npy_and_npz(tmp_path, labels):
     np.savez(tmp_path / "a.npz", labels=np.ascontiguousarray(labels), other=np.eye(2))
     np.savez(tmp_path / "b.npz", y=np.ascontiguousarray(labels))
     for name in ("a.npy", "a.npz", "b.npz"):
-        found = open_label_file(tmp_path / name)
-        np.testing.assert_array_equal(found, labels)
-        assert found.dtype == labels.dtype.newbyteorder("=")
+        result = open_label_file(tmp_path / name)
+        np.testing.assert_array_equal(result, labels)
+        assert result.dtype == labels.dtype.newbyteorder("=")
 
 
 def test_label_file__npy_is_mapped(tmp_path):
@@ -73,7 +73,7 @@ def test_label_file__missing_class_numbers_mean_unlabelled(tmp_path):
 @pytest.mark.parametrize(
     "labels", [np.zeros(3), np.zeros((2, 2, 2), bool), np.array(["a"]), np.array([{}]), np.array(1)]
 )
-def test_label_file__refuses_what_are_no_labels(tmp_path, labels):
+def test_label_file__refuses_other_values(tmp_path, labels):
     np.save(tmp_path / "a.npy", labels, allow_pickle=True)
     np.savez(tmp_path / "a.npz", labels=labels)
     for name in ("a.npy", "a.npz"):
@@ -98,7 +98,7 @@ def test_label_file__refuses_columns_of_other_types(tmp_path):
 
 
 def test_label_file__refuses_missing_and_truncated_files(tmp_path):
-    with pytest.raises(StoreError, match="nothing is there"):
+    with pytest.raises(StoreError, match="no such file"):
         open_label_file(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", HARD)
     (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-1])

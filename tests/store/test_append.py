@@ -21,7 +21,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import appending, writer
-from avgk_dask.store.write.lease_places import FOLDER
+from avgk_dask.store.write.lease_storage import FOLDER
 from avgk_dask.store.write.targets import writable
 
 SCORES = np.random.default_rng(1).random((157, 5), dtype=np.float32)
@@ -130,7 +130,7 @@ def test_append__lets_the_old_store_be_read_until_its_end(tmp_path):
     assert avgk.open_scores(path).sizes["sample"] == 157
 
 
-def test_append__keeps_what_users_have_noted(tmp_path):
+def test_append__keeps_attributes_of_users(tmp_path):
     path = tmp_path / "a.zarr"
     write(path, 45, chunk_rows=10, attributes={"model": "m"})
     for name in ("", "scores", "labels"):
@@ -142,7 +142,7 @@ def test_append__keeps_what_users_have_noted(tmp_path):
     assert avgk.verify(path).ok
 
 
-def test_append__says_what_it_rounds(tmp_path):
+def test_append__reports_its_rounding(tmp_path):
     path = tmp_path / "a.zarr"
     with avgk.ScoreWriter(path, 5) as made:
         made.append(SCORES[:9].astype("f2"))
@@ -180,7 +180,7 @@ def test_append__that_fails_leaves_the_store_as_it_was(tmp_path):
     assert tree(path) == before
 
 
-def test_append__begins_a_store_where_none_is(tmp_path):
+def test_append__begins_a_new_store(tmp_path):
     with pytest.raises(avgk.OptionError, match="n_classes must be given"):
         avgk.ScoreWriter(tmp_path / "a.zarr", append=True)
     assert not (tmp_path / "a.zarr").exists()
@@ -193,7 +193,7 @@ def test_append__begins_a_store_where_none_is(tmp_path):
 
 @pytest.fixture(params=["memory", "opened", "obstore", "fsspec"])
 def far(request):
-    """Give a new place of each kind that is no folder, and its options."""
+    """Give a new place of each kind except folders, and its options."""
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}.zarr", None
     if request.param == "opened":
@@ -298,8 +298,8 @@ def in_blocks(path):
         (in_parts, "is written in parts"),
         (unfinished, r"its writer did not finish.*resume=True"),
         (foreign, "was not written by this package"),
-        (sets, "laid out differently"),
-        (in_blocks, "laid out differently"),
+        (sets, "has another layout"),
+        (in_blocks, "has another layout"),
     ],
 )
 def test_append__refuses_other_stores(tmp_path, make, match):
@@ -334,7 +334,7 @@ def test_append__refuses_a_store_that_is_damaged_where_it_goes_on(tmp_path, name
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Give a function that lets so many writes and removals of keys pass, and fails from then on; None for all."""
+    """Give a function that fails after a number of writes and removals of keys, or never if that is None."""
     left = [None]
 
     def guarded(name):
@@ -452,9 +452,9 @@ def test_append__of_other_rows_comes_after_the_append_that_was_stopped(tmp_path,
     cut_short(tmp_path / "a.zarr", 25, 57)
     with avgk.ScoreWriter(tmp_path / "a.zarr", append=True) as writer:
         writer.append(*more)
-    found = avgk.open_scores(tmp_path / "a.zarr")
-    assert np.array_equal(found.scores, np.concatenate([SCORES[:57], more[0]]))
-    assert np.array_equal(found.labels, np.concatenate([LABELS[:57], more[1]]))
+    opened = avgk.open_scores(tmp_path / "a.zarr")
+    assert np.array_equal(opened.scores, np.concatenate([SCORES[:57], more[0]]))
+    assert np.array_equal(opened.labels, np.concatenate([LABELS[:57], more[1]]))
 
 
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
@@ -481,7 +481,7 @@ def test_append__stopped_again_and_again_adds_its_rows_once(tmp_path, stop_after
 
 
 @pytest.mark.filterwarnings("ignore::avgk_dask.errors.LeftoverWarning")
-def test_append__says_what_it_does_with_rows_that_are_there(tmp_path):
+def test_append__reports_rows_that_are_there_already(tmp_path):
     path = tmp_path / "a.zarr"
     cut_short(path, 25, 57)
     with pytest.warns(avgk.LeftoverWarning, match="finished an append .* not added again if they come unchanged"):
@@ -536,13 +536,13 @@ def test_append__survives_a_kill(tmp_path, key, number, expected):
     command = [sys.executable, "-c", KILLED, path, key, str(number), tmp_path / "s.npy", tmp_path / "l.npy"]
     assert subprocess.run(command).returncode == -signal.SIGKILL
     assert state(path, old, new) == expected
-    with pytest.warns(avgk.LeftoverWarning) as told:
+    with pytest.warns(avgk.LeftoverWarning) as caught:
         more = avgk.ScoreWriter(path, append=True)
     assert more.n_samples == (45 if expected == "old" else 157)
     more.append(*rows(more.n_samples, 157))
     more.close()
     said = "append them again" if expected == "old" else "finished an append"
-    assert sum(said in str(warning.message) for warning in told) == 1
+    assert sum(said in str(warning.message) for warning in caught) == 1
     assert tree(path) == tree(tmp_path / "new.zarr")
 
 
@@ -588,18 +588,18 @@ def cut_short(path, first=45, last=50):
         {"zarr.json": [1, 2]},
     ],
 )
-def test_append__finishes_nothing_that_is_damaged(tmp_path, staged):
+def test_append__refuses_damaged_staged_files(tmp_path, staged):
     path = tmp_path / "a.zarr"
     root = cut_short(path)
-    mine = root["attributes"]["avgk_dask"]["staged"]
+    original = root["attributes"]["avgk_dask"]["staged"]
     if isinstance(staged, dict) and any(".." in key for key in staged):
-        staged = {**mine, **staged}
+        staged = {**original, **staged}
     root["attributes"]["avgk_dask"]["staged"] = staged
     (path / "zarr.json").write_text(json.dumps(root))
     before = tree(tmp_path)
     with pytest.raises(avgk.StoreError, match="damaged"):
         avgk.ScoreWriter(path, append=True)
     assert tree(tmp_path) == before
-    root["attributes"]["avgk_dask"]["staged"] = mine
+    root["attributes"]["avgk_dask"]["staged"] = original
     (path / "zarr.json").write_text(json.dumps(root))
     add(path, 50, 60)

@@ -22,7 +22,7 @@ def tree(path):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Give a function that lets so many writes and removals of keys pass, and fails from then on; None for all."""
+    """Give a function that fails after a number of writes and removals of keys, or never if that is None."""
     left = [None]
 
     def guarded(name):
@@ -101,7 +101,7 @@ def test_writer__that_failed_writes_no_more(tmp_path, stop_after):
 
 
 def test_writer__may_take_other_samples_after_a_stopped_close(tmp_path, stop_after):
-    """What a close that was stopped had begun does not show in what is written later."""
+    """The remains of an interrupted close do not show in later output."""
     for n in range(3, 12):
         path = tmp_path / f"{n}.zarr"
         writer = avgk.ScoreWriter(path, 4)
@@ -141,7 +141,7 @@ def test_join__stopped_before_any_write_can_be_repeated(tmp_path, stop_after):
     assert n > 8
 
 
-def test_parts__are_refused_beside_a_store_that_is_complete(tmp_path):
+def test_parts__are_refused_if_the_store_is_complete(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", 4) as writer:
         writer.append(SCORES)
     with pytest.raises(avgk.StoreError, match="written in parts"):

@@ -35,7 +35,7 @@ def tree(path):
 
 
 def run(path, lines):
-    """Start the loop, and kill it after so many lines; None lets it finish."""
+    """Start the loop, and kill it after ``lines`` lines, or let it finish if that is None."""
     process = subprocess.Popen([sys.executable, "-c", LOOP, str(path)], stdout=subprocess.PIPE, text=True)
     with process:
         for number, _ in enumerate(process.stdout, 1):

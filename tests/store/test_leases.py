@@ -22,7 +22,7 @@ from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.store.write import leases
-from avgk_dask.store.write.lease_places import FOLDER, place_of
+from avgk_dask.store.write.lease_storage import FOLDER, leases_of
 from avgk_dask.store.write.leases import Process
 from avgk_dask.store.write.targets import check_target, claim, holds_anything, writable
 from avgk_dask.testing import Simulation, simulate_store
@@ -91,13 +91,13 @@ def test_refusal__says_who_since_when_and_what_to_remove(tmp_path):
     with pytest.raises(avgk.StoreError) as refused:
         avgk.ScoreWriter(tmp_path / "a.zarr", 4, resume=True)
     (lease,) = (tmp_path / "a.zarr" / FOLDER).iterdir()
-    told = json.loads(lease.read_bytes())
+    holder = json.loads(lease.read_bytes())
     mine = Process.here()
-    assert (told["process"]["pid"], told["process"]["host"], told["lasts"]) == (mine.pid, mine.host, 900)
-    assert len(told["owner"]) == 32
+    assert (holder["process"]["pid"], holder["process"]["host"], holder["lasts"]) == (mine.pid, mine.host, 900)
+    assert len(holder["owner"]) == 32
     assert f"process {mine.pid} on {mine.host} since 20" in str(refused.value)
     assert f"remove {tmp_path / 'a.zarr' / FOLDER} and try again" in str(refused.value)
-    lease.unlink()  # as told
+    lease.unlink()  # as the message says
     avgk.ScoreWriter(tmp_path / "a.zarr", 4, resume=True)
     first.append(SCORES)
     with pytest.raises(avgk.WriteError, match="taken over by another process"):
@@ -128,7 +128,7 @@ def test_everything_that_writes__refuses_a_place_that_is_written(tmp_path):
 
 
 def test_runs__that_replace_a_store_hold_it_meanwhile(tmp_path):
-    """Also while a threshold is still being looked for, and nothing is written yet."""
+    """Even during the search for a threshold, before anything is written."""
     import dask.array as da
 
     from avgk_dask.api.written_sets import SetChoice, write_sets
@@ -152,7 +152,7 @@ def test_runs__that_replace_a_store_hold_it_meanwhile(tmp_path):
 
 
 def test_run__refused_or_failed_leaves_the_other_ones_store_alone(tmp_path, monkeypatch):
-    """What is removed after a failure is one's own: here another writer came while the threshold was looked for."""
+    """After a failure a run removes only its own files, even if another writer has begun meanwhile."""
     import dask.array as da
 
     from avgk_dask.api.written_sets import SetChoice, write_sets
@@ -262,7 +262,7 @@ def test_processes__refuse_each_other_and_a_killed_one_is_resumed_at_once(tmp_pa
 
 
 def test_process__that_ends_lets_go(tmp_path):
-    """At the interpreter's exit, by an exception too; without a word to the next."""
+    """When the interpreter exits, also after an exception; the next writer gets no warning."""
     for end in ("sys.exit(0)", "raise RuntimeError"):
         path = tmp_path / f"{len(end)}.zarr"
         code = f"import sys, avgk_dask as avgk; writer = avgk.ScoreWriter({str(path)!r}, 4); {end}"
@@ -362,7 +362,7 @@ def test_writer__names_the_one_that_took_over(tmp_path, monkeypatch):
 
 @pytest.mark.sample(1)
 def test_writer__is_stopped_at_its_end_too(anywhere, monkeypatch):
-    """One whose rows all wait for the end: nothing but the finish tells it."""
+    """Even if all of its rows are written at the end, when it finishes."""
     path, options = anywhere
     back = elsewhere(monkeypatch)
     first = avgk.ScoreWriter(path, 4, storage_options=options)
@@ -384,11 +384,11 @@ def test_lease__is_renewed_when_a_third_of_its_time_has_passed(anywhere, monkeyp
     path, options = anywhere
     elsewhere(monkeypatch)
     writer = avgk.ScoreWriter(path, 4, chunk_rows=8, storage_options=options)
-    place = place_of(writable(path, options)[0])
+    place = leases_of(writable(path, options)[0])
 
     def renewed():
-        found = place.newest()
-        return found.modified, found.data
+        lease = place.newest()
+        return lease.modified, lease.data
 
     before = renewed()
     writer.append(SCORES[:8])
@@ -403,15 +403,15 @@ def test_lease__is_renewed_while_a_writer_waits(tmp_path, monkeypatch):
     """By a thread: a model may take longer for a chunk than a lease lasts."""
     monkeypatch.setattr(leases, "LASTS", 0.03)
     renewed = threading.Event()
-    from avgk_dask.store.write.lease_places import FilePlace
+    from avgk_dask.store.write.lease_storage import LeaseFiles
 
-    renew = FilePlace.renew
+    renew = LeaseFiles.renew
 
-    def noticed(self, found, data):
-        renew(self, found, data)
+    def notify(self, lease, data):
+        renew(self, lease, data)
         renewed.set()
 
-    monkeypatch.setattr(FilePlace, "renew", noticed)
+    monkeypatch.setattr(LeaseFiles, "renew", notify)
     writer = avgk.ScoreWriter(tmp_path / "a.zarr", 4)
     assert renewed.wait(60)
     writer.append(SCORES)
@@ -455,15 +455,15 @@ def test_processes__that_start_at_once_are_all_refused_but_one(tmp_path, how, ho
     for racer in racers:
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    told = [racer.stdout.readline().strip() for racer in racers]
+    answers = [racer.stdout.readline().strip() for racer in racers]
     for racer in racers:
         racer.communicate("end\n")
-    assert sorted(told) == ["lost True"] * 3 + ["won"]
-    assert np.all(avgk.open_scores(path).scores.values == told.index("won"))
+    assert sorted(answers) == ["lost True"] * 3 + ["won"]
+    assert np.all(avgk.open_scores(path).scores.values == answers.index("won"))
     assert not (path / FOLDER).exists()
 
 
-def test_a_place__that_another_begins_during_the_check_is_said_to_be_written(tmp_path):
+def test_a_place__that_another_begins_during_the_check_is_reported_as_being_written(tmp_path):
     path = tmp_path / "a.zarr"
     store, location = writable(path)
     others = []
@@ -667,7 +667,7 @@ def test_store__that_is_being_replaced_can_be_read(tmp_path):
 
 class leases_held:  # noqa: N801
     def __init__(self, path):
-        self._place = place_of(writable(path)[0])
+        self._place = leases_of(writable(path)[0])
 
     def __enter__(self):
         self._lease = leases.Lease.take(self._place, "a store")
@@ -676,8 +676,8 @@ class leases_held:  # noqa: N801
         self._lease.release()
 
 
-def test_leased_store__is_a_plain_one_elsewhere(tmp_path):
-    """What a cluster's workers write through has no lease to renew, nor lets go of any."""
+def test_leased_store__has_no_lease_in_other_processes(tmp_path):
+    """Workers of a cluster neither renew nor release the lease."""
     import pickle
 
     from avgk_dask.store.write.leases import lease_of
@@ -698,7 +698,7 @@ def test_refusals__show_no_credentials():
     part = f"memory://me:PASSWORD@{uuid.uuid4().hex}.zarr"
     with avgk.ScoreWriter(part, 4, part=0) as writer:
         writer.append(SCORES)
-    lease = leases.Lease.take(place_of(writable(part)[0]), "a join")
+    lease = leases.Lease.take(leases_of(writable(part)[0]), "a join")
     for use in (
         lambda: avgk.ScoreWriter(url, 4, resume=True),
         lambda: avgk.ScoreWriter(part, 4, part=1),
@@ -711,7 +711,7 @@ def test_refusals__show_no_credentials():
     del holder
 
 
-def test_leases__that_are_no_files_do_not_hang(tmp_path):
+def test_leases__that_are_not_regular_files_do_not_hang(tmp_path):
     path = tmp_path / "a.zarr"
     (path / ".avgk-lease").mkdir(parents=True)
     os.mkfifo(path / ".avgk-lease" / "1")
@@ -724,7 +724,7 @@ def test_leases__that_are_no_files_do_not_hang(tmp_path):
     b'{"owner": "deadbeef", "process": {"host": "h", "machine": "", "pid": 1.5, "started": ""}, "since": 1, "renewed": 1, "lasts": 1}',
     b'{"owner": "deadbeef", "process": {"host": "h", "machine": "", "pid": 1, "started": ""}, "since": 1e300, "renewed": 1, "lasts": NaN}',
 ])  # fmt: skip
-def test_marks__that_are_none_are_left_alone(tmp_path, mark):
+def test_owner_files__that_are_invalid_are_ignored(tmp_path, mark):
     folder = tmp_path / ".a.zarr-avgk-deadbeef"
     folder.mkdir()
     if mark is None:

@@ -26,7 +26,7 @@ def write_parts(path, bounds, **options):
 
 
 def joined_order(bounds, chunk_rows):
-    """Give the samples in the order of a joined store: whole chunks of all parts, then what is left of each."""
+    """Give the samples in the order of a joined store: whole chunks of all parts, then the remaining rows of each."""
     spans = list(itertools.pairwise(bounds))
     middle = [a + (b - a) // chunk_rows * chunk_rows for a, b in spans]
     whole = [np.arange(a, m) for (a, _), m in zip(spans, middle, strict=True)]
@@ -147,7 +147,7 @@ def test_join__refuses_a_part_with_a_damaged_chunk_before_moving_any(tmp_path, n
     "options", [{"chunk_rows": 5}, {"chunk_rows": 2, "shard_chunks": 3}, {"chunk_rows": 5, "top_m": 1}]
 )
 def test_join__writes_chunks_that_hold_nothing_but_the_fill_value(tmp_path, monkeypatch, options):
-    """zarr leaves such chunks out; also where the join is repeated, and finds its arrays there."""
+    """zarr omits such chunks; also when a join is repeated whose arrays exist already."""
     path, labels = tmp_path / "a.zarr", np.zeros(13, np.int64)
     for part in range(3):
         with avgk.ScoreWriter(path, 4, part=part, **options) as writer:
@@ -158,16 +158,16 @@ def test_join__writes_chunks_that_hold_nothing_but_the_fill_value(tmp_path, monk
             avgk.join_parts(path)
     avgk.join_parts(path)
     assert avgk.verify(path).ok
-    found = avgk.open_scores(path)
-    assert found.sizes["sample"] == 39
-    assert not any(np.asarray(found[name]).any() for name in found)
+    opened = avgk.open_scores(path)
+    assert opened.sizes["sample"] == 39
+    assert not any(np.asarray(opened[name]).any() for name in opened)
 
 
 def test_parts__of_a_finished_store_are_refused_without_a_trace(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", 6) as writer:
         writer.append(SCORES)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(avgk.StoreError, match="one that is written in parts"):
+    with pytest.raises(avgk.StoreError, match="new or written in parts"):
         avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -179,15 +179,15 @@ def test_fork__child_cannot_go_on_with_a_writer_and_writes_a_part_of_its_own(tmp
         with avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=1, chunk_rows=10) as writer:
             writer.append(rows[30:], labels[30:])
 
-    with avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0, chunk_rows=10) as mine:
-        mine.append(rows[:15], labels[:15])
-        for leave in (lambda: mine.append(rows, labels), mine.close):
+    with avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0, chunk_rows=10) as writer:
+        writer.append(rows[:15], labels[:15])
+        for leave in (lambda: writer.append(rows, labels), writer.close):
             error = forked(leave)
             assert isinstance(error, avgk.WriteError)
             assert "forked child" in str(error)
             assert "part=NUMBER" in str(error)
         assert forked(write_part) is None
-        mine.append(rows[15:30], labels[15:30])
+        writer.append(rows[15:30], labels[15:30])
     avgk.join_parts(tmp_path / "a.zarr")
     np.testing.assert_array_equal(avgk.open_scores(tmp_path / "a.zarr").scores, rows)
 
@@ -209,7 +209,7 @@ def test_parts__in_the_place_of_others_are_refused(tmp_path):
     write_parts(path, [0, 200, 400], chunk_rows=50)
     for number in (1, 2):
         shutil.copytree(path / "parts" / "00000", path / "parts" / f"{number:05}", dirs_exist_ok=True)
-    with pytest.raises(avgk.StoreError, match=r"00001 must be part 1 of its store; it is part 0"):
+    with pytest.raises(avgk.StoreError, match=r"00001 contains part 0 of its store instead of part 1"):
         avgk.join_parts(path)
-    with pytest.raises(avgk.StoreError, match=r"00002 must be part 2 of its store; it is part 0"):
+    with pytest.raises(avgk.StoreError, match=r"00002 contains part 0 of its store instead of part 2"):
         avgk.ScoreWriter(path, 6, part=2, chunk_rows=50, resume=True)

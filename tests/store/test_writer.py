@@ -32,7 +32,7 @@ def tree(path):
 @pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
-def test_writer__stores_what_is_appended_whatever_the_batches(tmp_path_factory, data):
+def test_writer__stores_the_same_for_any_batches(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("w") / "a.zarr"
     n = data.draw(st.integers(1, 60))
     scores, labels = SCORES[:n, :5], LABELS[:n] % 5
@@ -137,10 +137,10 @@ def test_writer__takes_arrays_of_other_libraries(tmp_path, kind):
 def test_writer__stores_masked_labels_as_unlabelled(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", 20, chunk_rows=7) as writer:
         for first in range(0, 30, 10):
-            mine = slice(first, first + 10)
-            writer.append(SCORES[mine], np.ma.masked_less(LABELS[mine].astype("u4"), 3))
-    found = avgk.open_scores(tmp_path / "a.zarr").labels.values
-    assert found.tolist() == np.where(LABELS[:30] < 3, -1, LABELS[:30]).tolist()
+            batch = slice(first, first + 10)
+            writer.append(SCORES[batch], np.ma.masked_less(LABELS[batch].astype("u4"), 3))
+    stored = avgk.open_scores(tmp_path / "a.zarr").labels.values
+    assert stored.tolist() == np.where(LABELS[:30] < 3, -1, LABELS[:30]).tolist()
 
 
 def test_writer__takes_torch_tensors(tmp_path):
@@ -206,7 +206,7 @@ def test_writer__refuses_to_quantise_or_to_narrow_integers(tmp_path):
             writer.append(given_)
 
 
-def test_writer__refuses_what_is_there_unless_told(tmp_path):
+def test_writer__refuses_existing_files_unless_it_overwrites(tmp_path):
     write(tmp_path / "a.zarr")
     before = tree(tmp_path / "a.zarr")
     with pytest.raises(avgk.StoreError, match="must be new"):
@@ -241,7 +241,7 @@ def test_writer__that_fails_leaves_a_store_that_says_it_is_incomplete(tmp_path):
     assert tree(tmp_path / "a.zarr") == tree(tmp_path / "b.zarr")
 
 
-def test_resume__begins_where_nothing_is_and_ends_where_all_is(tmp_path):
+def test_resume__begins_a_new_store_or_ends_at_a_complete_one(tmp_path):
     write(tmp_path / "a.zarr", resume=True)
     with avgk.ScoreWriter(tmp_path / "a.zarr", 20, resume=True) as writer:
         assert writer.n_samples == 1003

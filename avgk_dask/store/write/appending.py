@@ -1,9 +1,9 @@
-"""Appending: a finished store goes on with more rows. Full chunks stay; the last one, unless full, is written again.
+"""Appending: adding rows to a finished store. Full chunks stay unchanged; the last one is written again unless it is full.
 
-The store stays as it is until its end. Chunks after the last one are written where they belong: nothing refers to them yet.
-All else that an append writes (chunks that were not full, metadata, the manifest) is staged below ``scores/append``. At the
-end the root says that the store is incomplete, with the digests of what is staged; that is copied into place, the root's
-metadata last. A writer killed before leaves the old store; one killed within, a store that says it is incomplete and that
+The store stays unchanged until the append finishes. Chunks after the last one are written in place, as nothing refers to them
+yet. Everything else (chunks that were not full, metadata, the manifest) is staged below ``scores/append``. To finish, the
+root is marked incomplete, with the digests of the staged files; these are copied into place, the root's metadata last. A
+writer killed before that leaves the old store; one killed while copying leaves a store that is marked incomplete and that
 the next writer finishes (``settle``).
 """
 
@@ -32,43 +32,43 @@ from ..read.nodes import seal_of, sealed_array
 from ..where.addresses import Options, StoredArray, is_uneven, read_key, secrets_of, wait, write_key, writing
 from .drafts import Draft, Plan
 from .journal import RECORD, read_append_record
-from .leases import LeasedStore, lease_of, tell
+from .leases import LeasedStore, lease_of, warn_leftover
 from .targets import claim, read_document, writable, write_document
 
 #: Inside an array, where zarr does not look for further nodes.
 _FOLDER = "scores/append"
 _ROOT = "zarr.json"
-#: What may be staged: nothing outside of the store is written, whatever its root says.
+#: Keys that may be staged, so that a hostile root cannot cause writes outside of the store.
 _KEY = re.compile(
     rf"zarr\.json|manifest/zarr\.json|(manifest/)?(scores|class_index|labels)/(zarr\.json|c(/[0-9]+)+)|{re.escape(RECORD)}"
 )
-#: What the seal of a store of one chunk notes: the rows its chunks were to have, had there been more samples.
+#: The note in the seal of a store of one chunk: the chunk's number of rows if there had been more samples.
 CHUNK_ROWS = "chunk_rows"
 
 
 def check_appendable(store: Store, location: str) -> None:
-    """Refuse what is no finished store of a ScoreWriter, or one whose order of samples is that of its parts."""
+    """Refuse a store that no ScoreWriter finished, or that was joined from parts."""
     attributes = read_document(store, "zarr.json", location).get("attributes") or {}
     seal = Seal.read(attributes, location)
     ingest = "Ingest it into a new store first (avgk ingest)."
     why = None
     if seal is None:
-        why, todo = "was not written by this package", ingest
+        why, cure = "was not written by this package", ingest
     elif seal.noted.get("parts"):
-        why, todo = "is written in parts", "Write a further part, or another store."
+        why, cure = "is written in parts", "Write a further part, or another store."
     elif not seal.complete and STAGED not in seal.noted:
-        why, todo = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
+        why, cure = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
     elif seal.format != FORMAT:
-        why, todo = f"was written in format {seal.format}, and not {FORMAT}", ingest
+        why, cure = f"was written in format {seal.format}, and not {FORMAT}", ingest
     elif "part_samples" in attributes:
-        why, todo = "was joined from parts, which tell where its samples are", "Write another store."
+        why, cure = "was joined from parts, which determine the order of its samples", "Write another store."
     if why:
-        raise StoreError(f"path must be a finished store to be appended to; {location} {why}. {todo}")
+        raise StoreError(f"path must be a finished store to be appended to; {location} {why}. {cure}")
 
 
 @contextmanager
 def appendable(path: object, options: Options | None) -> Iterator[LeasedStore]:
-    """Lend a finished store to a writer that appends to it: its run ends with the block, and not with the writer."""
+    """Lend a finished store to a writer that appends to it; the lease ends with the block, not with the writer."""
     store, location = writable(path, options)
     with writing(location, path, options):
         leased = claim(store, location, lambda: check_appendable(store, location))
@@ -80,7 +80,7 @@ def appendable(path: object, options: Options | None) -> Iterator[LeasedStore]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished store: its arrays, read with checks, and the attributes of its root."""
+    """A finished store: its arrays, whose chunks are checked when read, and the attributes of its root."""
 
     arrays: Mapping[str, StoredArray]
     documents: Mapping[str, Document]
@@ -89,12 +89,12 @@ class Finished:
     location: str
 
     @classmethod
-    def open(cls, store: Store, location: str, *given: object) -> Finished:
-        """Open a store that is to be appended to; ``given`` are its path and options.
+    def open(cls, store: Store, location: str, *secret: object) -> Finished:
+        """Open a store to append to; ``secret`` are its path and options, which may contain credentials.
 
-        Refuse damaged metadata, a damaged manifest, and a store that a ScoreWriter does not write so.
+        Damaged metadata, a damaged manifest, and a layout that no ScoreWriter writes raise an error.
         """
-        checked = CheckedStore(store, Checks(location, secrets=secrets_of(store, *given)))
+        checked = CheckedStore(store, Checks(location, secrets=secrets_of(store, *secret)))
         seal = seal_of(checked, "") or Seal(FORMAT, False)
         attributes = (checked.document("zarr.json") or {}).get("attributes") or {}
         arrays = {name: sealed_array(checked, "", name, seal) for name in seal.manifest}
@@ -105,16 +105,16 @@ class Finished:
                     f"the metadata of array {name!r} of {location} are damaged: they are not those that were written. "
                     "Restore them, or write the store again."
                 )
-        found = cls(arrays, documents, attributes, seal, location)
-        if not found._is_ours():
+        finished = cls(arrays, documents, attributes, seal, location)
+        if not finished._has_writer_layout():
             raise StoreError(
-                f"path must be a store in whole rows, as a ScoreWriter writes it, to be appended to; {location} is "
-                "laid out differently. Ingest it into a new store first (avgk ingest)."
+                f"path must be a store in chunks of whole rows, as a ScoreWriter writes it, to be appended to; {location} "
+                "has another layout. Ingest it into a new store first (avgk ingest)."
             )
-        return found
+        return finished
 
-    def _is_ours(self) -> bool:
-        """Whether a ScoreWriter would have written it so: else its chunks could not be continued alike."""
+    def _has_writer_layout(self) -> bool:
+        """Whether a ScoreWriter would have written the same layout; otherwise no plan could continue it."""
         arrays, labels = self.arrays, self.arrays.get("labels")
         if "scores" not in arrays or not set(arrays) <= {"scores", "class_index", "labels"}:
             return False
@@ -137,13 +137,13 @@ class Finished:
 
     @property
     def dtype(self) -> Dtype:
-        """Type of the scores, of which Zarr may not know."""
+        """Type of the scores, which may be one that Zarr does not support."""
         scores = self.arrays["scores"]
         return check_dtype(scores.attrs.get("dtype", scores.dtype))
 
     @property
     def labelled(self) -> str:
-        """The kind of labels it has."""
+        """The kind of labels."""
         labels = self.arrays.get("labels")
         return "no labels" if labels is None else "hard labels" if labels.ndim == 1 else "soft labels"
 
@@ -158,15 +158,15 @@ class Finished:
     def _codec(self) -> str | None:
         coding = self.arrays["scores"].metadata.codecs
         inner = coding[0].codecs if isinstance(coding[0], ShardingCodec) else coding
-        found = [codec.to_dict() for codec in inner if isinstance(codec, BytesBytesCodec)]
+        stored = [codec.to_dict() for codec in inner if isinstance(codec, BytesBytesCodec)]
         size = self.dtype.itemsize
-        return next((name for name in CODECS if [c.to_dict() for c in codecs(name, size)] == found), None)
+        return next((name for name in CODECS if [c.to_dict() for c in codecs(name, size)] == stored), None)
 
-    def plan(self, asked: Mapping[str, object]) -> Plan:
-        """Return the plan that the store was written by; refuse options that say otherwise."""
+    def plan(self, options: Mapping[str, object]) -> Plan:
+        """Return the plan by which the store was written; refuse options that differ from it."""
         noted, columns = self.seal.noted.get(CHUNK_ROWS), int(self.arrays["scores"].shape[1])
         is_truncated = "class_index" in self.arrays
-        mine = Plan(
+        plan = Plan(
             n_classes=int(self.attributes["n_classes"]) if is_truncated else columns,
             dtype=str(self.dtype),
             chunk_rows=int(noted) if is_count(noted) else self._inner_rows,  # type: ignore[call-overload]
@@ -175,47 +175,47 @@ class Finished:
             shard_chunks=self._outer_rows // self._inner_rows,
         )
         differences = [
-            f"{name} is {value!r} there; got {asked[name]!r}"
-            for name, value in asdict(mine).items()
-            if asked[name] is not None and asked[name] != value
+            f"{name} is {value!r} there; got {options[name]!r}"
+            for name, value in asdict(plan).items()
+            if options[name] is not None and options[name] != value
         ]
         if differences:
             raise OptionError(
                 f"options must be those of the store to be appended to, {self.location}: {'; '.join(differences)}. Leave them out."
             )
-        return mine
+        return plan
 
-    def merged(self, attributes: Mapping[str, object] | None) -> Document:
-        """Return the attributes of the store with more of them; refuse those that say otherwise."""
-        more = json.loads(json.dumps(dict(attributes or {})))
-        changed = [name for name, value in more.items() if self.attributes.get(name, value) != value]
+    def merge_attributes(self, attributes: Mapping[str, object] | None) -> Document:
+        """Return the attributes of the store with further ones added; refuse different values."""
+        new = json.loads(json.dumps(dict(attributes or {})))
+        changed = [name for name, value in new.items() if self.attributes.get(name, value) != value]
         if changed:
             raise OptionError(
                 f"attributes must not differ from those of the store to be appended to, {self.location}; "
                 f"got another {', '.join(changed)}. Leave them out, or check that these rows belong there."
             )
-        return {**self.attributes, **more}
+        return {**self.attributes, **new}
 
 
 class Append:
-    """More rows for a finished store, which stays as it is until ``finish``."""
+    """More rows for a finished store, which stays unchanged until ``finish``."""
 
     def __init__(
         self,
         store: Store,
         old: Finished,
-        asked: Mapping[str, object],
+        options: Mapping[str, object],
         attributes: Mapping[str, object] | None,
-        finished: str | None = None,
+        last_hash: str | None,
     ) -> None:
-        self.old, self._store, self.plan = old, store, old.plan(asked)
+        self.old, self._store, self.plan = old, store, old.plan(options)
         self.layout = self.plan.layout(old.dtype.itemsize)
-        #: The hash of the last rows of the store if the run that appended them was killed.
-        self._finished = finished
-        self._attributes = old.merged(attributes)
-        #: The number of stretches of rows that are full.
-        self.n_stretches = old.n_samples // self.layout.rows
-        self._first = self.n_stretches * self.layout.rows
+        #: The hash of the last appended rows if the run that appended them was killed.
+        self._last_hash = last_hash
+        self._attributes = old.merge_attributes(attributes)
+        #: The number of full chunks along the rows.
+        self.n_full = old.n_samples // self.layout.rows
+        self._first = self.n_full * self.layout.rows
         #: The number of hard labels in chunks that stay.
         self.n_labels = 0
         labels = old.arrays.get("labels")
@@ -224,13 +224,13 @@ class Append:
         self._staged = StagedStore(store, {name: chunk_grid(array)[0] for name, array in old.arrays.items()})
 
     def begin(self) -> Draft:
-        """Begin the new store, with the digests of all chunks that stay; until now nothing is written."""
+        """Begin the new store, with the digests of all chunks that stay; this is the first write."""
         old = self.old
-        drop = {ATTRIBUTE, "n_classes"} if "class_index" in old.arrays else {ATTRIBUTE}  # finishing says them again
+        drop = {ATTRIBUTE, "n_classes"} if "class_index" in old.arrays else {ATTRIBUTE}  # set again when finishing
         attributes = {name: value for name, value in self._attributes.items() if name not in drop}
         self._draft = draft = Draft.create(self._staged, old.location, attributes=attributes)
         for name, array in old.arrays.items():
-            n_kept = self.n_labels // LABEL_ROWS if array.ndim == 1 else self.n_stretches
+            n_kept = self.n_labels // LABEL_ROWS if array.ndim == 1 else self.n_full
             if n_kept:
                 document = old.documents[name]
                 write_document(
@@ -242,19 +242,19 @@ class Append:
         return draft
 
     def last_rows(self) -> list[Array]:
-        """Return the rows of the last chunk unless it is full, checked against the manifest: scores, classes, labels."""
+        """Return the scores, classes and labels of the last chunk if it is not full, checked against the manifest."""
         if self._first == self.old.n_samples:
             return []
         names = [name for name in ("scores", "class_index", "labels") if name in self.old.arrays]
-        found = [np.asarray(self.old.arrays[name][self._first :]) for name in names]
-        return [found[0].view(self.old.dtype), *found[1:]]
+        scores, *others = (np.asarray(self.old.arrays[name][self._first :]) for name in names)
+        return [scores.view(self.old.dtype), *others]
 
     def last_labels(self) -> Array:
-        """Return the hard labels of full stretches of rows that are in no chunk that stays."""
+        """Return the hard labels of full chunks of scores that are not in a full chunk of labels."""
         return np.asarray(self.old.arrays["labels"][self.n_labels : self._first])
 
     def carry_notes(self) -> None:
-        """Give the new arrays the attributes that users have given the old ones."""
+        """Copy the attributes that users have added to the old arrays."""
         for name, document in self.old.documents.items():
             new = self._draft.group[name].attrs
             more = {key: value for key, value in (document.get("attributes") or {}).items() if key not in new}
@@ -262,53 +262,49 @@ class Append:
                 new.update(more)
 
     def adds_nothing(self, n_samples: int, rows: str) -> bool:
-        """Whether the store would be the same with ``n_samples`` samples, or has the rows with this hash from a run that was killed."""
-        is_there = n_samples > self.old.n_samples and rows == self._finished
-        if self._attributes != self.old.attributes or not (is_there or n_samples == self.old.n_samples):
+        """Whether nothing was appended, or only rows with this hash that a killed run has added already."""
+        is_repeated = n_samples > self.old.n_samples and rows == self._last_hash
+        if self._attributes != self.old.attributes or not (is_repeated or n_samples == self.old.n_samples):
             return False
-        if is_there:
-            tell(
+        if is_repeated:
+            warn_leftover(
                 f"the {n_samples - self.old.n_samples:,} rows appended to {self.old.location} are those of the append whose "
                 "run was killed; they were not added again"
             )
         return True
 
     def finish(self) -> None:
-        """Put the new store in the place of the old one; from the first write to the last it says it is incomplete."""
+        """Replace the old store; from the first write to the last it is marked incomplete."""
         self._draft.check(surely=True)
         recording, location = self._draft.group.store, self.old.location
         staged = {key: digest for key, digest in recording.digests.items() if self._replaces(key, digest)}
-        found = _load(self._store, location, staged)
+        values = _read_staged(self._store, location, staged)
         root = read_document(self._store, _ROOT, location)
         state = Seal(FORMAT, False, {STAGED: staged}).to_state()
         root["attributes"] = {**(root.get("attributes") or {}), ATTRIBUTE: state}
         write_document(self._store, _ROOT, root)
-        _move_in(self._store, found)
+        _move_in(self._store, values)
 
-    def _replaces(self, key: str, digest: tuple[int, int]) -> bool:
-        """Whether a key is staged, and not a chunk that is there already, byte for byte."""
+    def _replaces(self, key: str, digest: Digest) -> bool:
+        """Whether a key is staged, and not a chunk that already exists with the same bytes."""
         array = self.old.arrays.get(key.partition("/")[0])
         is_same = array is not None and array.store_path.store.checks.digest(key) == digest and "/c/" in key
         return self._staged.is_staged(key) and not is_same
 
-    def undo(self) -> None:
-        """Remove what was begun; the old store is as it was."""
-        drop_staged(self._store, self.old.location)
-
 
 class StagedStore(Wrapping):
-    """Wraps a finished store: a new one is written through it, of which only chunks after those of the old are not staged."""
+    """Wraps a finished store, through which its successor is written: everything is staged but chunks after the old ones."""
 
     def __init__(self, store: Store, n_stored: Mapping[str, int]) -> None:
         super().__init__(store)
-        #: How many chunks each array of the finished store has along its rows.
+        #: The number of chunks along the rows of each array of the finished store.
         self._n_stored = n_stored
 
     def _with_store(self, store: Store) -> StagedStore:
         return type(self)(store, self._n_stored)
 
     def is_staged(self, key: str) -> bool:
-        """Whether a key is written below the stage, and not in its own place."""
+        """Whether a key is staged, instead of written in place."""
         name, _, rest = key.partition("/")
         return not (rest.startswith("c/") and int(rest.split("/")[1]) >= self._n_stored.get(name, 0))
 
@@ -316,11 +312,11 @@ class StagedStore(Wrapping):
         return f"{_FOLDER}/{key}" if self.is_staged(key) else key
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Read metadata; no chunk is there: those that a killed append has left are no part of new ones."""
+        """Read metadata. Chunks count as absent, because a killed append may have left some."""
         return None if "/c/" in key else await super().get(self._place(key), prototype, byte_range)
 
     async def exists(self, key: str) -> bool:
-        """Whether a key is there."""
+        """Whether a key exists."""
         return await super().exists(self._place(key))
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -328,7 +324,7 @@ class StagedStore(Wrapping):
         await super().set(self._place(key), value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write a key that is not there."""
+        """Write a key unless it exists."""
         await super().set_if_not_exists(self._place(key), value)
 
     async def delete(self, key: str) -> None:
@@ -336,75 +332,75 @@ class StagedStore(Wrapping):
         await super().delete(self._place(key))
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove what is staged below a prefix."""
+        """Remove the staged keys below a prefix."""
         await super().delete_dir(f"{_FOLDER}/{prefix}")
 
 
-def _load(store: Store, location: str, staged: Mapping[str, Digest]) -> dict[str, bytes]:
-    """Read what is staged: metadata, and of each array one stretch of rows."""
-    found = {}
-    for key, digest in staged.items():
+def _read_staged(store: Store, location: str, digests: Mapping[str, Digest]) -> dict[str, bytes]:
+    """Return the staged values, metadata and at most one row of chunks per array, checked against their digests."""
+    values = {}
+    for key, digest in digests.items():
         data = read_key(store, f"{_FOLDER}/{key}")
         if data is None or digest_of(data) != tuple(digest):
             raise StoreError(
-                f"{_FOLDER}/{key} of {location} is missing or damaged; the rows that were appended cannot take their place. "
+                f"{_FOLDER}/{key} of {location} is missing or damaged; the append cannot be finished. "
                 "Restore it, or write the store again."
             )
-        found[key] = data
-    return found
+        values[key] = data
+    return values
 
 
-def _move_in(store: Store, found: Mapping[str, bytes]) -> None:
+def _move_in(store: Store, values: Mapping[str, bytes]) -> None:
     lease = lease_of(store)
-    for key in sorted(found, key=lambda key: (key == _ROOT, key)):
+    for key in sorted(values, key=lambda key: (key == _ROOT, key)):
         if lease:
             lease.check(surely=key == _ROOT)
-        write_key(store, key, found[key])
+        write_key(store, key, values[key])
     wait(store.delete_dir(_FOLDER))
 
 
 def settle(store: Store, location: str) -> str | None:
-    """Finish what an append was killed at, or remove what it had begun, with a word.
+    """Finish or undo an append whose writer was killed, with a warning.
 
-    Return the hash of the rows of an append that was finished and whose run did not end, or None if there is none.
+    Return the hash of the appended rows if the append is finished but its run was killed, else None.
     """
     seal = Seal.read(read_document(store, _ROOT, location).get("attributes"), location)
     is_staged = seal is not None and not seal.complete and STAGED in seal.noted
     if seal is None or not (seal.complete or is_staged):
         return None
     if is_staged:
-        _move_in(store, _load(store, location, _told(seal.noted[STAGED], location)))
+        _move_in(store, _read_staged(store, location, _parse_digests(seal.noted[STAGED], location)))
     rows = read_append_record(store)
     once = "its rows are in the store" + (", and are not added again if they come unchanged" if rows else "")
     if is_staged:
-        tell(f"finished an append to {location} whose writer was gone; {once}")
+        warn_leftover(f"finished an append to {location} whose writer was gone; {once}")
         return rows
     if listed_keys(store, _FOLDER):
         staged = read_key(store, f"{_FOLDER}/{_ROOT}")
         is_done = staged == read_key(store, _ROOT) or (staged is None and rows is not None)
         drop_staged(store, location)
         if not is_done:
-            tell(f"removed the rows of an append to {location} that was not finished; append them again")
+            warn_leftover(f"removed the rows of an append to {location} that was not finished; append them again")
     if rows is not None:
-        tell(f"an append to {location} was complete when its run was killed; {once}")
+        warn_leftover(f"an append to {location} was complete when its run was killed; {once}")
     return rows
 
 
-def _told(staged: object, location: str) -> dict[str, Digest]:
-    """Return the digests that the root holds, of the form they must have."""
+def _parse_digests(staged: object, location: str) -> dict[str, Digest]:
+    """Return the digests of the staged keys; refuse invalid ones."""
     try:
-        found = {str(key): (int(length), int(value)) for key, (length, value) in staged.items()}  # type: ignore[attr-defined]
-        if _ROOT not in found or not all(map(_KEY.fullmatch, found)):
+        digests = {str(key): (int(length), int(value)) for key, (length, value) in staged.items()}  # type: ignore[attr-defined]
+        if _ROOT not in digests or not all(map(_KEY.fullmatch, digests)):
             raise ValueError(_ROOT)
     except (ValueError, TypeError, AttributeError):
         raise StoreError(
-            f"{_ROOT} of {location} is damaged: it does not tell what is staged. Restore it, or write the store again."
+            f"{_ROOT} of {location} is damaged: it does not list what is staged. Restore it, or write the store again."
         ) from None
-    return found
+    return digests
 
 
 def drop_staged(store: Store, location: str) -> None:
-    """Remove what an append had begun: chunks after those of the finished store, and then what was staged."""
+    """Remove an unfinished append: chunks after those of the finished store, then the staged keys."""
     draft = Draft.reopen(store, location)
     for name in draft.names:
         n_stored = chunk_grid(draft.group[name])[0]

@@ -1,4 +1,4 @@
-"""Batches: what a model's loop hands over becomes rows of one dtype; any rounding is named."""
+"""Batches of scores and labels from a model's loop: conversion to NumPy arrays of one dtype, checks, and buffering."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ...masks import check_label_range, check_soft_labels, plain_array, plain_la
 
 
 def as_scores(values: object) -> Array:
-    """Return a batch of scores as a NumPy array; refuse what is masked, missing or sparse."""
+    """Return a batch of scores as a NumPy array; refuse masked, missing or sparse values."""
     return plain_array(as_numpy(values))
 
 
 def as_labels(values: object) -> Array:
-    """Return a batch of labels as a NumPy array, hard ones with -1 where they are masked or missing."""
+    """Return a batch of labels as a NumPy array, with -1 for masked or missing class numbers."""
     return plain_labels(as_numpy(values))
 
 
 def as_numpy(values: Any) -> object:
-    """Return a tensor as NumPy's array, through ``__array__`` or DLPack, from whichever device; anything else as it is.
+    """Return a tensor on any device as a NumPy array, through ``__array__`` or DLPack; return anything else unchanged.
 
-    Tensors that need gradients are detached, and copied from a device first. Where NumPy has no such
-    dtype (torch's bfloat16), values are widened to float32, which is exact.
+    Tensors are first detached from gradients and copied to the CPU. torch's bfloat16, which NumPy lacks, becomes float32, which
+    is exact.
     """
     for step in ("detach", "cpu"):
         values = getattr(values, step)() if hasattr(values, step) else values
@@ -44,45 +44,43 @@ def as_numpy(values: Any) -> object:
 
 @dataclass(frozen=True)
 class Conversion:
-    """From the dtype of the batches to the stored one."""
+    """Conversion from the dtype of a batch to the stored one."""
 
-    given: Dtype
+    source: Dtype
     stored: Dtype
 
     @classmethod
-    def to(cls, given: DTypeLike, stored: DTypeLike | None) -> Conversion:
+    def to(cls, source: DTypeLike, stored: DTypeLike | None) -> Conversion:
         """Return the conversion; refuse one that would do more than round."""
-        given = check_dtype(given)
-        stored = given if stored is None else check_dtype(stored)
-        if is_float(given) and not is_float(stored):
+        source = check_dtype(source)
+        stored = source if stored is None else check_dtype(stored)
+        if is_float(source) and not is_float(stored):
             raise DtypeError(
-                f"dtype must be a floating-point one for scores of dtype {given}; got {stored}. Quantise the scores first."
+                f"dtype must be a floating-point one for scores of dtype {source}; got {stored}. Quantise the scores first."
             )
-        if not is_float(given) and not is_float(stored) and not np.can_cast(given, stored):
-            raise DtypeError(f"dtype must hold all values of dtype {given}; got {stored}. Choose a wider one.")
-        return cls(given, stored)
+        if not is_float(source) and not is_float(stored) and not np.can_cast(source, stored):
+            raise DtypeError(f"dtype must hold all values of dtype {source}; got {stored}. Choose a wider one.")
+        return cls(source, stored)
 
     @property
     def rounding(self) -> str | None:
-        """The name of the rounding; None if every value is stored as it is."""
-        if self.given == self.stored or (
-            BFLOAT16 not in (self.given, self.stored) and np.can_cast(self.given, self.stored)
-        ):
-            return None
-        if self.given == BFLOAT16 and self.stored in (np.float32, np.float64):
-            return None
-        return f"{self.given} rounded to {self.stored}, to nearest, ties to even"
+        """The name of the rounding, or None if values are stored exactly."""
+        if self.source == BFLOAT16:
+            is_exact = self.stored in (BFLOAT16, np.float32, np.float64)
+        else:
+            is_exact = self.stored != BFLOAT16 and np.can_cast(self.source, self.stored)
+        return None if is_exact else f"{self.source} rounded to {self.stored}, to nearest, ties to even"
 
-    def apply(self, block: Array, first: int = 0) -> Array:
-        """Return the block, from sample ``first`` on, in the stored dtype; refuse finite values that would become infinite."""
+    def apply(self, block: Array, first: int) -> Array:
+        """Return the block, whose first sample is ``first``, in the stored dtype; refuse finite values that would overflow."""
         if block.dtype == self.stored:
             return block
         with np.errstate(over="ignore"):
             stored = block.astype(self.stored)
         if self.rounding and is_float(self.stored):
-            lost = np.isinf(stored) & np.isfinite(block)
-            if lost.any():
-                row, class_ = np.argwhere(lost)[0]
+            overflows = np.isinf(stored) & np.isfinite(block)
+            if overflows.any():
+                row, class_ = np.argwhere(overflows)[0]
                 raise ScoresError(
                     f"scores must fit {self.stored}; got {block[row, class_]} at sample {first + row}, class {class_}. "
                     "Write them in a wider dtype."
@@ -101,27 +99,27 @@ class RowBuffer:
         return self._n_rows
 
     def add(self, *arrays: Array) -> None:
-        """Add copies of the same rows of some arrays; the caller may change them afterwards."""
+        """Add copies of the same rows of each array."""
         if arrays[0].shape[0]:
             self._blocks.append(tuple(array.copy() for array in arrays))
             self._n_rows += arrays[0].shape[0]
 
     def take(self, n_rows: int) -> tuple[Array, ...]:
-        """Take that many rows from the front."""
-        taken, left = [], n_rows
-        while left:
+        """Remove and return rows from the front."""
+        blocks, missing = [], n_rows
+        while missing:
             block = self._blocks.pop(0)
-            if block[0].shape[0] > left:
-                self._blocks.insert(0, tuple(array[left:] for array in block))
-                block = tuple(array[:left] for array in block)
-            taken.append(block)
-            left -= block[0].shape[0]
+            if block[0].shape[0] > missing:
+                self._blocks.insert(0, tuple(array[missing:] for array in block))
+                block = tuple(array[:missing] for array in block)
+            blocks.append(block)
+            missing -= block[0].shape[0]
         self._n_rows -= n_rows
-        return tuple(np.concatenate(parts) for parts in zip(*taken, strict=True))
+        return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
 
 def check_scores(block: Array, n_classes: int) -> None:
-    """Refuse a batch of scores that is not rows of this many classes."""
+    """Refuse a batch of scores that is not a matrix with ``n_classes`` columns."""
     if block.ndim != 2 or block.shape[1] != n_classes:
         raise ScoresError(
             f"a batch of scores must have the shape (samples, {n_classes}); got {block.shape}. Check n_classes."
@@ -129,9 +127,9 @@ def check_scores(block: Array, n_classes: int) -> None:
 
 
 def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0, exists: Bools | None = None) -> Array:
-    """Return the labels from sample ``first`` on as int64, or soft ones unchanged; refuse those that do not fit the scores.
+    """Return labels as int64, or soft labels unchanged; refuse labels that do not fit the scores.
 
-    Soft labels of samples that do not exist may hold anything.
+    ``first`` is the first sample. Soft labels of samples excluded by ``exists`` may have any value.
     """
     if labels.ndim == 2 and labels.shape[1] == 1 != n_classes and labels.dtype.kind in "iu":
         raise LabelsError(
@@ -145,20 +143,20 @@ def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0, exi
         if labels.shape != (n_rows, n_classes) or labels.dtype.kind != "f":
             raise LabelsError(
                 f"soft labels must be probabilities of shape {(n_rows, n_classes)}; got {labels.dtype}, {labels.shape}. "
-                "Convert them to floats, one row for each row of scores."
+                "Convert them to floats, one row per row of scores."
             )
         return labels
     if labels.dtype.kind not in "iu" or labels.shape != (n_rows,):
-        cure = "Give one for each row." if labels.dtype.kind in "iu" else label_cure(labels.dtype)
+        cure = "Give one per row." if labels.dtype.kind in "iu" else label_cure(labels.dtype)
         raise LabelsError(
-            f"labels must be {n_rows} integers, one for each row of scores; got {labels.dtype}, {labels.shape}. {cure}"
+            f"labels must be {n_rows} integers, one per row of scores; got {labels.dtype}, {labels.shape}. {cure}"
         )
     check_label_range(labels, n_classes, first)
     return labels.astype(np.int64)
 
 
 def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[np.int32]]:
-    """Return each row's ``top_m`` largest scores, descending, with their classes; equal ones by class index.
+    """Return the ``top_m`` largest scores of each row and their classes, by descending score, then class index.
 
     Examples
     --------

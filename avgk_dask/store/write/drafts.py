@@ -1,4 +1,4 @@
-"""Drafts: stores being written. Every chunk's digest is recorded; only a finished store says that it is complete."""
+"""Drafts: stores being written. The digest of every chunk is recorded, and only a finished store is marked complete."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ from ..where.addresses import (
     shown,
     write_key,
 )
+from .batches import RowBuffer
 from .journal import write_append_record
-from .lease_places import FOLDER as LEASES
+from .lease_storage import FOLDER as LEASES
 from .leases import lease_of
 from .targets import check_target, clear, document_bytes, is_begun, read_document, write_document
 
@@ -56,15 +57,15 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-#: The arrays a store of ours may hold: scores and labels, or sets.
+#: The arrays that a store may have: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
-#: What the seal of a part notes: its number.
+#: The note with the number of a part, in the seal of the part.
 PART = "part"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a store is to be; a writer that goes on with it must ask for the same."""
+    """The layout of a store; a writer that continues the store must use the same."""
 
     n_classes: int
     dtype: str | None
@@ -84,33 +85,33 @@ class Plan:
         self.layout(1)
 
     @classmethod
-    def new(cls, asked: Mapping[str, Any], location: str) -> Plan:
-        """Return the plan of a new store, or of one that is resumed, from the options given; None takes the default."""
-        if asked["n_classes"] is None:
+    def from_options(cls, options: Mapping[str, Any], location: str) -> Plan:
+        """Return the plan of a new or resumed store; options that are None take their defaults."""
+        if options["n_classes"] is None:
             raise OptionError(
-                f"n_classes must be given, unless a finished store is appended to; got None for {location}. "
+                f"n_classes must be given unless the path is a finished store to append to; got None for {location}. "
                 "Pass the number of classes, or check the path."
             )
         remote = "://" in location and not location.startswith(("memory:", "file:"))
         defaults: dict[str, Any] = {"codec": "blosc", "shard_chunks": SHARD_CHUNKS if remote else 1}
-        settled: dict[str, Any] = {n: defaults.get(n) if value is None else value for n, value in asked.items()}
-        return cls(**settled)
+        values: dict[str, Any] = {n: defaults.get(n) if value is None else value for n, value in options.items()}
+        return cls(**values)
 
-    def check_begun(self, begun: object, location: str) -> None:
-        """Refuse to go on with a store that was begun with another plan."""
-        mine = asdict(self)
-        if not isinstance(begun, dict) or set(begun) != set(mine):
+    def check_same(self, noted: object, location: str) -> None:
+        """Refuse to continue a store that was begun with another plan."""
+        plan = asdict(self)
+        if not isinstance(noted, dict) or set(noted) != set(plan):
             raise StoreError(
                 f"{location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
             )
-        changed = [f"{name} was {begun[name]!r}" for name, value in mine.items() if begun[name] != value]
+        changed = [f"{name} was {noted[name]!r}" for name, value in plan.items() if noted[name] != value]
         if changed:
             raise OptionError(
-                f"{location} must be continued as it was begun; {', '.join(changed)}. Pass the same options."
+                f"options must be those with which {location} was begun; {', '.join(changed)}. Pass the same ones."
             )
 
     def layout(self, itemsize: int) -> Layout:
-        """Return the layout of scores of a dtype of this many bytes."""
+        """Return the layout of scores with this item size in bytes."""
         columns = self.top_m or self.n_classes
         return Layout.of(
             columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
@@ -118,7 +119,7 @@ class Plan:
 
 
 class RecordingStore(Wrapping):
-    """Wraps a store and remembers the digest of everything written through it."""
+    """Wraps a store and records the digest of everything written through it."""
 
     def __init__(self, store: Store, digests: Digests | None = None) -> None:
         super().__init__(store)
@@ -140,16 +141,16 @@ class RecordingStore(Wrapping):
 
 
 class Draft:
-    """A store under way: a group that says it is incomplete, and the digests of its chunks."""
+    """An unfinished store: a group that is marked incomplete, and the digests of its chunks."""
 
     def __init__(self, group: Any, location: str, seal: Seal) -> None:
         self.group, self.location = group, location
-        #: Whether the store is complete, and what its writer noted.
+        #: Whether the store is complete, and its writer's notes.
         self.seal = seal
         self.digests: Digests = {}
-        #: What the finished store notes for a writer that appends to it.
+        #: Notes in the finished store for a writer that appends to it.
         self.kept_notes: dict[str, object] = {}
-        #: The hash of the rows that are appended, to be recorded; empty if there are none.
+        #: The hash of the appended rows, or empty if none are appended.
         self.appended = ""
 
     @classmethod
@@ -162,9 +163,9 @@ class Draft:
         attributes: Mapping[str, object] | None = None,
         noted: Mapping[str, object] | None = None,
     ) -> Draft:
-        """Create the group, marked as incomplete, where nothing is yet, or in place of another store.
+        """Create the group, marked as incomplete, in an empty place or replacing another store.
 
-        ``noted`` is for a writer that goes on with the draft.
+        ``noted`` are notes for a writer that continues the draft.
         """
         lease = lease_of(store)
         if lease:
@@ -174,22 +175,22 @@ class Draft:
         state = Seal(FORMAT, False, {"owner": lease.holder.owner if lease else None}).to_state()
         root: Document = {"attributes": {ATTRIBUTE: state}, "zarr_format": 3, "node_type": "group"}
         if overwrite and is_begun(store):
-            write_document(store, "zarr.json", root)  # whatever is left while the rest goes says that it is incomplete
+            write_document(store, "zarr.json", root)  # marks the old store incomplete while the rest is removed
             clear(store, keep=("zarr.json", LEASES))
         root["attributes"] = {**(attributes or {}), ATTRIBUTE: {**state, **(noted or {})}}
-        write_document(store, "zarr.json", root)  # in one write: whatever is there says that it is incomplete
+        write_document(store, "zarr.json", root)
         draft = cls.reopen(store, location)
         draft.clean()
         return draft
 
     @classmethod
     def reopen(cls, store: Store, location: str) -> Draft:
-        """Open a draft that was left, or a store that was finished."""
+        """Open an unfinished draft or a finished store."""
         document = read_document(store, "zarr.json", location)
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
-        except Exception as error:  # of any metadata that zarr cannot read
-            why = f"is no Zarr group ({cause(error, secrets_of(store))}); it cannot be continued"
+        except Exception as error:  # any: the metadata may contain anything
+            why = f"is not a Zarr group ({cause(error, secrets_of(store))}); it cannot be continued"
             refuse(StoreError(f"{location} {why}. Choose another path."))
         seal = Seal.read(document.get("attributes"), location)
         if seal is None:
@@ -204,25 +205,26 @@ class Draft:
 
     @property
     def owner(self) -> str:
-        """The owner of the lease under which an incomplete draft was begun, which distinguishes it; empty without one."""
+        """The owner of the lease under which the draft was begun, which identifies the draft; empty if unknown."""
         return str(self.seal.noted.get("owner") or "")
 
     def check_part(self, number: int) -> None:
-        """Refuse a part of a store that is in the place of another one."""
-        noted = self.seal.noted.get(PART, number)  # not in parts that were written by earlier versions
+        """Refuse a part that is stored in the place of another part."""
+        noted = self.seal.noted.get(PART, number)  # earlier versions did not note it
         if noted != number:
             raise StoreError(
-                f"{self.location} must be part {number} of its store; it is part {noted}. Restore it, or write part {number} again."
+                f"{self.location} contains part {noted} of its store instead of part {number}. Restore it, or write part "
+                f"{number} again."
             )
 
     def check(self, *, surely: bool = False) -> None:
-        """Stop where another writer has taken over."""
+        """Stop if another writer has taken over."""
         lease = lease_of(self.group.store)
         if lease:
             lease.check(surely=surely)
 
     def clean(self) -> None:
-        """Remove the temporary files of a writer that was killed."""
+        """Remove the temporary files of a killed writer."""
         bare = bare_store(self.group.store)
         if isinstance(bare, LocalStore):
             for path in bare.root.rglob("*.partial"):
@@ -234,13 +236,8 @@ class Draft:
         return [name for name in _ARRAYS if name in self.group]
 
     def forms(self) -> dict[str, str]:
-        """Return the digest of each array's metadata, but for its number of rows."""
+        """Return the digest of each array's metadata, ignoring its number of rows."""
         return {name: form_digest(self._document(f"{name}/zarr.json")) for name in self.names}
-
-    def clear(self) -> None:
-        """Remove all arrays."""
-        for name in self.names:
-            del self.group[name]
 
     def resize(self, n_samples: int) -> None:
         """Set the number of samples of every array."""
@@ -251,7 +248,7 @@ class Draft:
     def add_matrix(
         self, name: str, shape: tuple[int, int], dtype: DTypeLike, layout: Layout, second: str = "class"
     ) -> ZarrArray:
-        """Create an N x C array; bfloat16, which Zarr does not know, as uint16 with the attribute ``dtype``."""
+        """Create an N x C array; bfloat16, which Zarr does not support, as uint16 with the attribute ``dtype``."""
         dtype = np.dtype(dtype)
         stored = np.dtype("uint16") if dtype == BFLOAT16 else dtype
         array: ZarrArray = self.group.create_array(
@@ -270,7 +267,7 @@ class Draft:
         chunk_rows: int | None = None,
         dimension: str = "sample",
     ) -> ZarrArray:
-        """Create an array with one value for each sample, or along another dimension."""
+        """Create an array with one value per sample, or along another dimension."""
         array: ZarrArray = self.group.create_array(
             name, shape=(n_samples,), dtype=dtype, chunks=(chunk_rows or max(1, min(n_samples, LABEL_ROWS)),),
             compressors=codecs("zstd", 8), dimension_names=(dimension,),
@@ -278,7 +275,7 @@ class Draft:
         return array
 
     def finish(self, **attributes: object) -> None:
-        """Write the manifest and say that the store is complete, in one last write of the root's metadata."""
+        """Write the manifest, then mark the store complete with a single write of the root's metadata."""
         self.check(surely=True)
         tables = {}
         for name in self.names:
@@ -295,20 +292,20 @@ class Draft:
             del self.group[GROUP]
         folder = self.group.create_group(GROUP)
         for name, table in tables.items():
-            chunks = tuple(max(1, n) for n in table.shape)  # of an empty array, too
+            chunks = tuple(max(1, n) for n in table.shape)  # an empty array has an empty table
             folder.create_array(name, data=table, chunks=chunks, compressors=codecs("zstd", 8))
         nodes = [*tables, GROUP, *(f"{GROUP}/{name}" for name in tables)]
-        # With the metadata of all nodes in the root's, opening needs one request, and xarray does not warn.
+        # With consolidated metadata, opening needs one request, and xarray does not warn.
         root = self._document("zarr.json")
         root["attributes"] = {**self.group.attrs, **attributes}
-        found = {name: self._document(f"{name}/zarr.json") for name in nodes}
-        root["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": found}
+        metadata = {name: self._document(f"{name}/zarr.json") for name in nodes}
+        root["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": metadata}
         self.seal = Seal(
             FORMAT,
             True,
             self.kept_notes,
             manifest={name: table_digest(table) for name, table in tables.items()},
-            metadata={"": metadata_digest(root)} | {name: metadata_digest(found[name]) for name in tables},
+            metadata={"": metadata_digest(root)} | {name: metadata_digest(metadata[name]) for name in tables},
             n_chunks={name: math.prod(table.shape[:-1]) for name, table in tables.items()},
         )
         root["attributes"][ATTRIBUTE] = self.seal.to_state()
@@ -322,22 +319,24 @@ class Draft:
 
 
 def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
-    """Write whole stored chunks of rows, the last of which may lie after the array's end; return the digest of each by its key."""
+    """Write whole stored chunks of rows, also beyond the array's end; return the digest of each chunk by its key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()
-    target = grown(array, last)
+    target = with_rows(array, last)
     target[first:last] = block.view(array.dtype) if block.dtype == BFLOAT16 else block
-    where = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
+    region = (slice(first, last), *(slice(0, n) for n in array.shape[1:]))
     recorded = array.store_path.store.digests
-    return {key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(grid_of(target), where))}
+    return {
+        key: recorded[key] for key in (chunk_key(array, index) for index in indices_within(grid_of(target), region))
+    }
 
 
-def grown(array: StoredArray, n_rows: int) -> ZarrArray:
+def with_rows(array: StoredArray, n_rows: int) -> ZarrArray:
     """Return an array as if it had ``n_rows`` rows, to write to; its stored metadata stay unchanged.
 
-    Every chunk is written, also one that holds nothing but the fill value, which zarr would leave out: a manifest has a
-    digest of each, and a chunk that is not there was lost.
+    Every chunk is written, also those of fill values, which zarr would omit: the manifest has a digest of every chunk, so an
+    absent chunk means a lost one.
     """
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     return zarr.Array(
@@ -347,10 +346,39 @@ def grown(array: StoredArray, n_rows: int) -> ZarrArray:
     )
 
 
-def write_result(dataset: xr.Dataset, path: Path) -> None:
-    """Write a result Dataset to a new Zarr store: every chunk, zeros too, and one look at the metadata opens it.
+class ChunkWriter:
+    """Appends rows to an array of a draft, from a row on, in whole chunks."""
 
-    Names are stored as texts of any length, which Zarr v3 specifies.
+    def __init__(self, draft: Draft, array: WritableArray, row: int, chunk_rows: int) -> None:
+        self._draft, self._array, self._row, self._chunk_rows = draft, array, row, chunk_rows
+        self._buffer = RowBuffer()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the array so far, including those not yet written."""
+        return self._row + len(self._buffer)
+
+    def append(self, block: Array) -> None:
+        """Append rows, and write the chunks that are full."""
+        self._buffer.add(block)
+        while len(self._buffer) >= self._chunk_rows:
+            self._write(self._chunk_rows)
+
+    def finish(self) -> None:
+        """Write the remaining rows."""
+        if len(self._buffer):
+            self._write(len(self._buffer))
+
+    def _write(self, n_rows: int) -> None:
+        (block,) = self._buffer.take(n_rows)
+        self._draft.digests |= write_rows(self._array, self._row, block)
+        self._row += n_rows
+
+
+def write_result(dataset: xr.Dataset, path: Path) -> None:
+    """Write a result Dataset to a new Zarr store with consolidated metadata, including chunks of zeros.
+
+    Names are stored as variable-length strings, which Zarr v3 specifies.
     """
     names = [name for name, variable in dataset.variables.items() if variable.dtype.kind == "U"]
     dataset = dataset.assign({name: dataset[name].astype(object) for name in names})

@@ -1,17 +1,15 @@
-"""Joining: the parts that several processes wrote become one store; whole chunks are moved, not copied."""
+"""Joining the parts that several processes wrote into one store; whole chunks are moved, not copied."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
-from ...arrays import Array
 from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks
@@ -23,7 +21,6 @@ from ..where.addresses import (
     Options,
     StoredArray,
     Writable,
-    WritableArray,
     bare_store,
     copy,
     get,
@@ -33,14 +30,13 @@ from ..where.addresses import (
     write_key,
     writing,
 )
-from .batches import RowBuffer
-from .drafts import Draft, write_rows
+from .drafts import ChunkWriter, Draft
 from .targets import PARTS, claim, is_begun, part_numbers, part_path, refuse_held_parts, writable
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part: its arrays, read with checks, and its attributes."""
+    """One part: its arrays, whose chunks are checked when read, and its attributes."""
 
     number: int
     arrays: Mapping[str, StoredArray]
@@ -65,11 +61,11 @@ class Part:
 
     @property
     def n_whole(self) -> int:
-        """Number of stretches of rows that fill a chunk."""
+        """Number of full chunks along the rows."""
         return self.n_samples // self.chunk_rows if self.arrays else 0
 
     def form(self) -> dict[str, object]:
-        """Return what all parts must have in common."""
+        """Return the properties that all parts must share."""
         matrices = {
             name: (a.shape[1:], a.dtype, a.attrs.get("dtype"), a.shards or a.chunks, str(a.metadata.codecs))
             for name, a in self.arrays.items()
@@ -79,31 +75,31 @@ class Part:
 
 
 def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: Options | None = None) -> None:
-    """Make one store of the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote.
+    """Join the parts that ``ScoreWriter(path, part=0)``, ``part=1``, … wrote into one store.
 
-    The samples are in the order of the parts, except that those of the incomplete last chunks come at
-    the end (again in the order of the parts): the attribute ``part_samples`` holds the number of
-    samples of each part, and ``part_run`` the rows of a chunk. One process joins, after all have written; an
-    interrupted join can be repeated.
+    The samples are in the order of the parts, except that the samples of incomplete last chunks come at
+    the end, again in the order of the parts. The attribute ``part_samples`` is the number of
+    samples of each part, and ``part_run`` the number of rows of a chunk. One process joins the parts after all are
+    written; an interrupted join can be repeated.
 
     Parameters
     ----------
     path
         Path or URL of the store.
     n_parts
-        Number of parts that must be there; by default as many as there are.
+        Number of parts that must exist; by default any.
     storage_options
         How to reach the store, as for ``open_scores``.
 
     Raises
     ------
     StoreError
-        If a part is missing, incomplete, being written, or does not fit the others; if another process joins them.
+        If a part is missing, incomplete, being written, or does not fit the others; or if another process joins them.
 
     Notes
     -----
-    Cost: whole chunks are moved, not copied; only the last, incomplete chunk of each part and the hard labels are read and
-    written again.
+    Cost: whole chunks are moved. Only the incomplete last chunk of each part and the hard labels are read and written
+    again.
 
     Examples
     --------
@@ -126,15 +122,15 @@ def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: O
                 if not root.seal.noted.get("parts"):
                     raise StoreError(f"{location} was not written in parts; there is nothing to join. Check the path.")
                 _join_parts(root, list(_open_parts(path, leased, n_parts, storage_options, location)))
-            wait(leased.delete_dir(PARTS))  # also those left by a join that was killed at its end
+            wait(leased.delete_dir(PARTS))  # even if an earlier join was killed just before this
         finally:
             leased.release()
 
 
 def _check_root(store: Store, location: str) -> None:
-    """Refuse what is not a store, before anything is written there, and one of which a part is being written."""
+    """Refuse a path without a store, and a store with a part that is being written."""
     if not is_begun(store):
-        raise StoreError(f"{location} is no Zarr store; there is nothing to join. Check the path.")
+        raise StoreError(f"{location} is not a Zarr store; there is nothing to join. Check the path.")
     refuse_held_parts(store, location)
 
 
@@ -147,8 +143,8 @@ def _join_parts(root: Draft, parts: list[Part]) -> None:
     _join(root, filled)
     _check_joined(root)
     first = filled[0]
-    named = [{"class_names": part.attributes["class_names"]} for part in filled if part.class_names is not None][:1]
-    keep = {name: value for known in (*named, first.attributes) for name, value in known.items() if name != ATTRIBUTE}
+    names = [{"class_names": part.attributes["class_names"]} for part in filled if part.class_names is not None][:1]
+    keep = {name: value for known in (*names, first.attributes) for name, value in known.items() if name != ATTRIBUTE}
     root.finish(**keep, part_samples=[part.n_samples for part in parts], part_run=first.chunk_rows)
 
 
@@ -156,60 +152,60 @@ def _open_parts(
     path: Writable, store: Store, n_parts: int | None, options: Options | None, location: str
 ) -> Iterator[Part]:
     names = part_numbers(store)
-    wanted = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
-    if names != wanted or not names:
+    expected = [f"{i:05}" for i in range(len(names) if n_parts is None else n_parts)]
+    if names != expected or not names:
         raise StoreError(
-            f"the parts of {location} must be 0..{max(len(wanted), 1) - 1}; got {', '.join(names) or 'none'}. "
-            "Write those that are missing, or correct the number of parts."
+            f"the parts of {location} must be 0..{max(len(expected), 1) - 1}; got {', '.join(names) or 'none'}. "
+            "Write the missing ones, or correct the number of parts."
         )
-    for number in range(len(wanted)):
-        mine, place = writable(part_path(path, number), options)
-        draft = Draft.reopen(mine, place)
+    for number in range(len(expected)):
+        part_store, part_location = writable(part_path(path, number), options)
+        draft = Draft.reopen(part_store, part_location)
         if not draft.seal.complete:
             raise StoreError(
                 f"part {number} of {location} is incomplete: its writer did not finish. Wait or resume it."
             )
         draft.check_part(number)
-        store_of = CheckedStore(mine, Checks(place, secrets=secrets_of(mine, path, options)))
-        seal_of(store_of, "")  # its number of classes is under a digest, too
-        arrays = {name: sealed_array(store_of, "", name, draft.seal) for name in draft.seal.manifest}
-        yield Part(number, arrays, CheckedGroup(draft.group, store_of).attributes(""))
+        checked = CheckedStore(part_store, Checks(part_location, secrets=secrets_of(part_store, path, options)))
+        seal_of(checked, "")  # checks the number of classes against its digest
+        arrays = {name: sealed_array(checked, "", name, draft.seal) for name in draft.seal.manifest}
+        yield Part(number, arrays, CheckedGroup(draft.group, checked).attributes(""))
 
 
 def _check_forms(parts: list[Part], location: str) -> None:
     if not parts:
-        raise StoreError(f"the parts of {location} hold no samples; there is nothing to join. Append some to a part.")
+        raise StoreError(f"the parts of {location} have no samples; there is nothing to join. Append some to a part.")
     for part in parts:
         if part.form() != parts[0].form():
             raise StoreError(
                 f"part {part.number} of {location} differs from part {parts[0].number}: all must have the same "
                 f"classes, dtype, chunks, codec and kind of labels. Write part {part.number} again."
             )
-    named = [part for part in parts if part.class_names is not None]
-    for part in named[1:]:
-        check_names(named[0].class_names, part.class_names, "class", StoreError)
+    with_names = [part for part in parts if part.class_names is not None]
+    for part in with_names[1:]:
+        check_names(with_names[0].class_names, part.class_names, "class", StoreError)
 
 
 def _check_chunks(root: Draft, part: Part) -> None:
-    """Refuse a part of which a chunk is neither in its place nor moved already, before anything is moved."""
+    """Refuse a part with a chunk that is neither in its place nor moved already, before anything is moved."""
     source, store = f"{PARTS}/{part.number:05}/", root.group.store
     for name, array in part.arrays.items():
-        here = listed_keys(store, f"{source}{name}")
+        lengths = listed_keys(store, f"{source}{name}")
         moved = set(listed_keys(store, name).values())
         for index in np.ndindex(*chunk_grid(array)):
             key = f"{source}{name}/c/{'/'.join(map(str, index))}"
             length = int(array.store_path.store.checks.manifest.table[index][0])
-            if here.get(key, 0) not in (length, None) and (key in here or not moved & {length, None}):
+            if lengths.get(key, 0) not in (length, None) and (key in lengths or not moved & {length, None}):
                 raise StoreError(
                     f"chunk {key} of {root.location} is missing or damaged. Write part {part.number} again."
                 )
 
 
 def _check_joined(root: Draft) -> None:
-    """Refuse to finish, and so to remove the parts, if a chunk is not in its new place."""
-    there = listed_keys(root.group.store, "")
+    """Refuse to finish, which removes the parts, if a chunk is not in its new place."""
+    lengths = listed_keys(root.group.store, "")
     for key, (length, _) in root.digests.items():
-        if there.get(key, 0) not in (length, None):
+        if lengths.get(key, 0) not in (length, None):
             raise StoreError(f"chunk {key} of {root.location} was not moved into its place. Join the parts again.")
 
 
@@ -217,44 +213,37 @@ def _join(root: Draft, parts: list[Part]) -> None:
     first, n_samples = parts[0], sum(part.n_samples for part in parts)
     matrices = [name for name, array in first.arrays.items() if array.ndim == 2]
     for name in matrices:
-        array = first.arrays[name]  # of which this one is a copy, for all samples
+        array = first.arrays[name]
         write_key(root.group.store, f"{name}/zarr.json", metadata_bytes(array))
         root.group[name].resize((n_samples, *array.shape[1:]))
         target, row = root.group[name], 0
         for part in parts:
             row += _move_chunks(root, part, name, row)
-        rest = (np.asarray(part.arrays[name][part.n_whole * part.chunk_rows :]) for part in parts)
-        _write_rows(root, target, rest, row, first.chunk_rows)
+        writer = ChunkWriter(root, target, row, first.chunk_rows)
+        for part in parts:
+            writer.append(np.asarray(part.arrays[name][part.n_whole * part.chunk_rows :]))
+        writer.finish()
     if "labels" in first.arrays and "labels" not in matrices:
         target = root.group["labels"] if "labels" in root.group else root.add_column("labels", n_samples)
-        stored = [(part.arrays["labels"], part.n_whole * part.chunk_rows) for part in parts]
-        whole = (np.asarray(labels[:bound]) for labels, bound in stored)
-        rest = (np.asarray(labels[bound:]) for labels, bound in stored)
-        _write_rows(root, target, chain(whole, rest), 0, LABEL_ROWS)
-
-
-def _write_rows(root: Draft, target: WritableArray, blocks: Iterable[Array], row: int, size: int) -> None:
-    """Write blocks of rows from a row on, in stretches of a size, the last of which may be shorter."""
-    waiting = RowBuffer()
-    for block in chain(blocks, [None]):
-        if block is not None:
-            waiting.add(block)
-        while len(waiting) >= (size if block is not None else 1):
-            (rows,) = waiting.take(min(size, len(waiting)))
-            root.digests |= write_rows(target, row, rows)
-            row += rows.shape[0]
+        writer = ChunkWriter(root, target, 0, LABEL_ROWS)
+        bounds = [part.n_whole * part.chunk_rows for part in parts]
+        for part, bound in zip(parts, bounds, strict=True):
+            writer.append(np.asarray(part.arrays["labels"][:bound]))
+        for part, bound in zip(parts, bounds, strict=True):
+            writer.append(np.asarray(part.arrays["labels"][bound:]))
+        writer.finish()
 
 
 def _move_chunks(root: Draft, part: Part, name: str, row: int) -> int:
-    """Move the whole chunks of a part's array to their places; return the number of rows moved."""
+    """Move the full chunks of an array of a part to their places from a row on; return the number of rows moved."""
     table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
-    there = listed_keys(root.group.store, f"{source}{name}")
+    remaining = listed_keys(root.group.store, f"{source}{name}")
     for index in range(part.n_whole):
         root.check()
         for column in range(table.shape[1]):
             old, new = f"{name}/c/{index}/{column}", f"{name}/c/{row // part.chunk_rows + index}/{column}"
-            if source + old in there:
+            if source + old in remaining:
                 _move(bare_store(root.group.store), source + old, new)
             length, value = table[index, column].tolist()
             root.digests[new] = length, value
@@ -278,8 +267,8 @@ async def _move_through(store: Store, old: str, new: str) -> None:
     if isinstance(store, FsspecStore):
         await copy(store, old, new)
     else:
-        found = await get(store, old)
-        if found is None:
+        value = await get(store, old)
+        if value is None:
             raise FileNotFoundError(old)
-        await store.set(new, found)
+        await store.set(new, value)
     await store.delete(old)

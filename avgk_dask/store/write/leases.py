@@ -1,17 +1,17 @@
-"""Leases: one writer of a store at a time. What a dead one held is taken over with a warning; a live one's is refused.
+"""Leases: one writer per store at a time. A dead writer's lease is taken over with a warning; a live one's is refused.
 
-A lease is a small JSON object in the draft (``lease_places``): a random owner, its process, since when, and how long it
-lasts without renewal. A thread renews it each third of that time, so that a model's loop may be slow.
+A lease is a small JSON object in the draft (``lease_storage``): a random owner, its process, when it began, and how long it
+lasts without renewal. A thread renews it each third of that time, so a model's loop may be slow.
 
-- The same machine: whether the process still runs decides, however old the lease. A killed writer is resumed at once.
-- Another machine: the lease is stale 15 minutes after its last renewal, by the time of the object's last change if
-  the store reports it. The clocks of the machines must agree better than that.
-- A writer looks before each stored chunk and before it finishes, and stops if another has taken over. On object
-  stores a look costs requests, and nobody may take over what was renewed within its time: there it looks once a third
-  of the time has passed. A chunk that was on its way meanwhile is noticed by the manifest of the store.
+- On the same machine, whether the process still runs decides, however old the lease. A killed writer is resumed at once.
+- On another machine, the lease is stale 15 minutes after its last renewal, by the time of the object's last change if
+  the store reports it. The machines' clocks must agree better than that.
+- A writer checks its lease before each stored chunk and before it finishes, and stops if another has taken over. On object
+  stores a check costs requests, and a lease that was renewed in time cannot be taken over, so it is checked only after a
+  third of its time. The manifest of the store reveals a chunk that was being written meanwhile.
 
-Files and objects are created on condition: exactly one of several writers wins. Other stores (fsspec's file systems that
-know no such condition) are read, then written: exact within a process, and nearly so among several.
+Files and objects are created conditionally: exactly one of several writers wins. Other stores (file systems of fsspec
+without conditional writes) are read, then written: exact within a process, and nearly so among several.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from zarr.storage import WrapperStore
 
 from ...errors import LeftoverWarning, StoreError, WriteError
 from ..where.addresses import inside
-from .lease_places import Found, Place
+from .lease_storage import LeaseKeys, StoredLease
 
 #: Seconds that a lease lasts without renewal.
 LASTS = 900.0
-#: A time after all that a lease can hold (the year 5138).
+#: Later than any time in a lease (the year 5138).
 _MOST_TIME = 1e11
-#: How often a lease that has just gone is tried again.
+#: Attempts to take a lease that others release and take meanwhile.
 _ATTEMPTS = 20
 #: Owners of the leases that this process holds.
 _HELD: set[str] = set()
@@ -50,19 +50,19 @@ _PROC = pathlib.Path("/proc")
 
 
 def now() -> float:
-    """Return the time that leases go by."""
+    """Return the time."""
     return time.time()
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, recognised from another one."""
+    """A process, as other processes identify it."""
 
     host: str
-    #: Of the system's start, and of what its process numbers are counted in (a container's are its own).
+    #: Identifies the boot of the system and the namespace of process numbers (containers have their own).
     machine: str
     pid: int
-    #: Since the system's start, in its own ticks; empty if unknown.
+    #: Clock ticks between boot and start of the process; empty if unknown.
     started: str
 
     @classmethod
@@ -72,17 +72,17 @@ class Process:
         return cls(socket.gethostname(), _machine(), pid, _stat(pid)[1])
 
     def is_running(self) -> bool | None:
-        """Whether the process is still there; None if that cannot be known, as of another machine."""
+        """Whether the process still runs, or None if that cannot be known, as on another machine."""
         if os.name != "posix" or (self.host, self.machine) != (socket.gethostname(), _machine()):
             return None
         try:
-            os.kill(self.pid, 0)  # no signal, only the question
+            os.kill(self.pid, 0)  # sends no signal
         except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:  # of another user
             pass
         state, started = _stat(self.pid)
-        # If the system knows: not ended and waited for, and not another one with the same number.
+        # Neither a zombie nor another process with the same number.
         return not state or (state not in ("Z", "X") and started == self.started)
 
     def __str__(self) -> str:
@@ -103,20 +103,20 @@ def _stat(pid: int) -> tuple[str, str]:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return "", ""
-    fields = text.rpartition(")")[2].split()  # its name, in brackets, may hold anything
+    fields = text.rpartition(")")[2].split()  # the name before it, in brackets, may contain spaces
     return fields[0], fields[19]
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     owner: str
     process: Process
     since: float
     renewed: float
     lasts: float
-    #: Whether it writes a store at once or not at all: what it leaves is of no use.
+    #: Whether it writes a store in one run that cannot be resumed: an unfinished store of it is useless.
     whole: bool = False
 
     @classmethod
@@ -130,25 +130,25 @@ class Holder:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Holder | None:
-        """Return the holder; None if the bytes are not one (yet)."""
+        """Return the holder, or None if the bytes are not (yet) one."""
         try:
-            read = json.loads(data)
-            process = Process(**read["process"])
-            holder = cls(**{**read, "process": process})
+            values = json.loads(data)
+            process = Process(**values["process"])
+            holder = cls(**{**values, "process": process})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         texts = holder.owner, process.host, process.machine, process.started
         times = holder.since, holder.renewed, holder.lasts
-        is_sound = (
+        is_valid = (
             all(isinstance(text, str) for text in texts)
             and all(type(moment) in (int, float) and 0 <= moment < _MOST_TIME for moment in times)
             and type(process.pid) is int
             and 0 < process.pid < 1 << 31
         )
-        return holder if is_sound else None
+        return holder if is_valid else None
 
     def is_held(self, modified: float | None) -> bool:
-        """Whether its lease holds, last changed at a time (None: not known)."""
+        """Whether its lease is valid; ``modified`` is the time of the lease's last change, or None if unknown."""
         running = self.process.is_running()
         if running and self.process.pid == os.getpid():
             return self.owner in _HELD
@@ -160,142 +160,145 @@ class Holder:
         return f"{self.process} since {datetime.fromtimestamp(self.since, UTC).strftime('%Y-%m-%d %H:%M:%S UTC')}"
 
 
-def _holder(found: Found | None) -> Holder | None:
-    return None if found is None else Holder.from_bytes(found.data)
+def _holder_of(lease: StoredLease | None) -> Holder | None:
+    return None if lease is None else Holder.from_bytes(lease.data)
 
 
-def refuse_held(place: Place, location: str) -> Found | None:
-    """Refuse a store that another writes; return the stale lease that is there, if any."""
-    found, holder = place.newest(), None
-    if found is None:
+def refuse_held(storage: LeaseKeys, location: str) -> StoredLease | None:
+    """Refuse a store that another writes; return its stale lease, if any."""
+    lease = storage.newest()
+    if lease is None:
         return None
-    holder = _holder(found)
-    if holder is None:  # being created this moment, or damaged
-        held = found.modified is not None and now() - found.modified < LASTS
+    holder = _holder_of(lease)
+    if holder is None:  # being created at this moment, or damaged
+        is_held = lease.modified is not None and now() - lease.modified < LASTS
     else:
-        held = holder.is_held(found.modified)
-    if held:
-        raise refusal(location, holder, place.key(found.number))
-    return found
+        is_held = holder.is_held(lease.modified)
+    if is_held:
+        raise held_error(location, holder, storage.key(lease.number))
+    return lease
 
 
-def refusal(location: str, holder: Holder | None, key: str) -> StoreError:
-    """Return the error that says who is writing since when, and how to break a lease that is wrong."""
+def held_error(location: str, holder: Holder | None, key: str) -> StoreError:
+    """Return the error that says who has been writing since when, and how to remove a wrong lease."""
     who = "another process" if holder is None else str(holder)
     return StoreError(
-        f"{location} is being written by {who}. Wait for it, or write elsewhere; if it is surely gone, remove {key} and "
-        "try again."
+        f"{location} is being written by {who}. Wait for it, or write elsewhere; if that process is certainly gone, remove "
+        f"{key} and try again."
     )
 
 
-def tell(text: str) -> None:
-    """Warn of what was done about something that an earlier run left."""
+def warn_leftover(text: str) -> None:
+    """Warn how the remains of an earlier run were handled."""
     warnings.warn(LeftoverWarning(text), stacklevel=2)
 
 
 class Lease:
-    """The right to write a store, until it is released, forgotten, or the interpreter exits."""
+    """The right to write a store, until it is released, garbage-collected, or the interpreter exits."""
 
-    def __init__(self, place: Place, holder: Holder, location: str, predecessor: Holder | None) -> None:
-        self.place, self.holder, self.location = place, holder, location
-        #: Whose stale lease was taken over; None if there was none.
+    def __init__(self, storage: LeaseKeys, holder: Holder, location: str, predecessor: Holder | None) -> None:
+        self.storage, self.holder, self.location = storage, holder, location
+        #: The holder of the stale lease that was taken over, or None.
         self.predecessor = predecessor
         #: Whether a draft has been begun under it.
         self.has_begun = False
-        self._looked = now()
+        self._renewed = now()
         self._is_over = threading.Event()
-        #: So that a lease is not renewed while it is released.
+        #: Prevents renewing a lease while it is released.
         self._lock = threading.RLock()
-        self._release = weakref.finalize(self, _let_go, place, holder, self._is_over, self._lock)
-        renewing = weakref.ref(self), self._is_over, holder.lasts / 3  # what is forgotten is not held by its thread
-        threading.Thread(target=_renew_on, args=renewing, name="avgk-lease", daemon=True).start()
+        #: Lets other writers take the lease.
+        self.release = weakref.finalize(self, _release, storage, holder, self._is_over, self._lock)
+        arguments = (
+            weakref.ref(self),
+            self._is_over,
+            holder.lasts / 3,
+        )  # a weak reference: the thread keeps no lease alive
+        threading.Thread(target=_keep_renewing, args=arguments, name="avgk-lease", daemon=True).start()
 
     @classmethod
-    def take(cls, place: Place, location: str, *, whole: bool = False) -> Lease:
-        """Take the lease of a store, also one that is stale; refuse it if another holds it."""
-        mine = Holder.here(whole)
-        _HELD.add(mine.owner)  # before it is seen by other threads
+    def take(cls, storage: LeaseKeys, location: str, *, whole: bool = False) -> Lease:
+        """Take the lease of a store, or take over a stale one; refuse if another process holds it."""
+        holder = Holder.here(whole)
+        _HELD.add(holder.owner)  # before other threads see it
         try:
             for _ in range(_ATTEMPTS):
-                stale = refuse_held(place, location)
-                place.create(stale.number + 1 if stale else 1, mine.to_bytes())
-                found = place.newest()
-                if found is not None and found.data == mine.to_bytes():
-                    before = _holder(stale)
-                    lease = cls(place, mine, location, before)
+                stale = refuse_held(storage, location)
+                storage.create(stale.number + 1 if stale else 1, holder.to_bytes())
+                newest = storage.newest()
+                if newest is not None and newest.data == holder.to_bytes():
+                    predecessor = _holder_of(stale)
+                    lease = cls(storage, holder, location, predecessor)
                     if stale:
-                        tell(f"{location} was left by {before or 'a process'}, which is gone; this one takes over")
+                        warn_leftover(
+                            f"{location} was left by {predecessor or 'a process'}, which is gone; this one takes over"
+                        )
                     return lease
-            raise refusal(location, None, place.key(1))
+            raise held_error(location, None, storage.key(1))
         except BaseException:
-            _HELD.discard(mine.owner)
+            _HELD.discard(holder.owner)
             raise
 
     def check(self, *, surely: bool = False) -> None:
         """Stop a writer that has lost its lease; renew it if a third of its time has passed.
 
-        ``surely`` looks also if that costs requests.
+        With ``surely`` the stored lease is read even if that costs requests.
         """
         self.refuse_child()
         with self._lock:
             if self._is_over.is_set():
                 raise WriteError(
-                    f"{self.location} was let go by this writer. Go on with ScoreWriter(..., resume=True)."
+                    f"{self.location} was released by this writer. Continue with ScoreWriter(..., resume=True)."
                 )
-            due = now() - self._looked >= self.holder.lasts / 3
-            if not (due or surely or self.place.is_near):
+            is_due = now() - self._renewed >= self.holder.lasts / 3
+            if not (is_due or surely or self.storage.is_local):
                 return
-            found = self.place.newest()
-            holder = _holder(found)
-            if found is None or holder is None or holder.owner != self.holder.owner:
+            lease = self.storage.newest()
+            holder = _holder_of(lease)
+            if lease is None or holder is None or holder.owner != self.holder.owner:
                 raise WriteError(
                     f"{self.location} was taken over by {holder or 'another process'}; this writer stops. "
-                    "Wait for the other, and go on with ScoreWriter(..., resume=True) if that ends early."
+                    "Wait for the other one; if it ends early, continue with ScoreWriter(..., resume=True)."
                 )
-            if due:
+            if is_due:
                 self.holder = replace(self.holder, renewed=now())
-                self.place.renew(found, self.holder.to_bytes())
-                self._looked = now()
+                self.storage.renew(lease, self.holder.to_bytes())
+                self._renewed = now()
 
     def refuse_child(self) -> None:
         """Stop a forked child, whose rows would be lost or replace those of its parent."""
         if self.holder.process.pid != os.getpid():
             raise WriteError(
                 f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "
-                "cannot go on with it. Open a writer of its own in each process: ScoreWriter(..., part=NUMBER)."
+                "cannot use it. Open a writer in each process: ScoreWriter(..., part=NUMBER)."
             )
 
-    def release(self) -> None:
-        """Let go of the store."""
-        self._release()
 
-
-def _renew_on(known: weakref.ref[Lease], is_over: threading.Event, pause: float) -> None:
-    """Renew a lease until it is over; if that fails it is tried again, and the next write reports it."""
+def _keep_renewing(reference: weakref.ref[Lease], is_over: threading.Event, pause: float) -> None:
+    """Renew a lease until it is over. A failure is retried, and the next write reports it."""
     while not is_over.wait(pause):
-        lease = known()
+        lease = reference()
         with contextlib.suppress(Exception):
             if lease is not None:
                 lease.check()
         del lease
 
 
-def _let_go(place: Place, holder: Holder, is_over: threading.Event, lock: threading.RLock) -> None:
-    """Remove a lease, if it is still this one; not in a forked child, which has only a copy of it."""
+def _release(storage: LeaseKeys, holder: Holder, is_over: threading.Event, lock: threading.RLock) -> None:
+    """Remove a lease if it is still this one; a forked child, which has only a copy, does nothing."""
     if holder.process.pid != os.getpid():
         return
     with lock:
         is_over.set()
-        with contextlib.suppress(Exception):  # it will be found stale: this process lets go of it
-            found = _holder(place.newest())
-            if found is not None and found.owner == holder.owner:
-                place.remove()
+        with contextlib.suppress(Exception):  # if it cannot be removed it is stale: this process no longer holds it
+            newest = _holder_of(storage.newest())
+            if newest is not None and newest.owner == holder.owner:
+                storage.remove()
         _HELD.discard(holder.owner)
 
 
 @contextmanager
-def holding() -> Iterator[Holder]:
-    """Return a holder that is known to be alive for now, without a lease."""
+def holder_without_lease() -> Iterator[Holder]:
+    """Return a holder that counts as alive inside the block."""
     holder = Holder.here(whole=True)
     _HELD.add(holder.owner)
     try:
@@ -305,11 +308,11 @@ def holding() -> Iterator[Holder]:
 
 
 class LeasedStore(WrapperStore[Store]):
-    """Wraps a store with the lease under which it is written. In other processes, as of a cluster, it is a plain store."""
+    """A store with the lease under which it is written. Other processes, such as workers, receive the store without it."""
 
     def __init__(self, store: Store, lease: Lease, location: str, *, is_lent: bool = False) -> None:
         super().__init__(store)
-        #: Whether the lease, and so the run, outlasts the writer.
+        #: Whether the lease outlasts the writer.
         self.is_lent = is_lent
         self.lease, self.location = lease, location
 
@@ -321,30 +324,28 @@ class LeasedStore(WrapperStore[Store]):
         return self._with_store(self._store.with_read_only(read_only))
 
     def __reduce__(self) -> tuple[Callable[[Store], Store], tuple[Store]]:
-        return _itself, (self._store,)
+        return _unwrapped, (self._store,)
 
     def __str__(self) -> str:
         return self.location
 
     def lent(self) -> LeasedStore:
-        """Return the store for a writer that does not let go of the lease."""
+        """Return the store for a writer that does not release the lease."""
         return type(self)(self._store, self.lease, self.location, is_lent=True)
 
     def release(self) -> None:
-        """Let go of the lease, unless it is lent."""
+        """Release the lease, unless it is lent."""
         if not self.is_lent:
             self.lease.release()
 
 
-def _itself(store: Store) -> Store:
+def _unwrapped(store: Store) -> Store:
     return store
 
 
 def lease_of(store: Store) -> Lease | None:
-    """Return the lease under which a store is written; None for one without."""
+    """Return the lease under which a store is written, or None."""
     inner: Store | None = store
-    while inner is not None:
-        if isinstance(inner, LeasedStore):
-            return inner.lease
+    while inner is not None and not isinstance(inner, LeasedStore):
         inner = inside(inner)
-    return None
+    return inner.lease if inner is not None else None

@@ -1,4 +1,4 @@
-"""Written sets: a store of their own, as a boolean matrix or as ragged class indices, band by band."""
+"""Stores of sets, written band by band as a boolean matrix or as ragged class indices."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array, Bools
+from ...arrays import Bools
 from ..read.grids import LABEL_ROWS, codecs
-from ..where.addresses import Options, Writable, WritableArray, writing
-from .drafts import Draft, grown
+from ..where.addresses import Options, Writable, writing
+from .drafts import ChunkWriter, Draft
 from .targets import writable
 
 SET_FORMATS = ("booleans", "indices")
-#: Scores of a band whose membership is unpacked at once.
+#: Number of bits of a band that are unpacked at once.
 _STRIP_SCORES = 1 << 20
 
 
 def pack_block(block: Bools) -> NDArray[np.uint8]:
-    """Return a block of booleans as bits, row by row: an eighth of its bytes to send and to hold."""
+    """Return a block of booleans as bits, row by row, in an eighth of the bytes."""
     return np.packbits(block, axis=1)
 
 
 @dataclass(frozen=True)
 class SetBand:
-    """The sets of a stretch of rows: the bits of each class chunk."""
+    """The sets of consecutive rows, as the bits of each class chunk."""
 
     first: int
     n_rows: int
@@ -49,7 +49,7 @@ class SetBand:
 
 @dataclass(frozen=True)
 class SetGrid:
-    """The shape of a boolean matrix of sets, and how it is split: like the scores."""
+    """The shape and chunks of a boolean matrix of sets, which are those of the scores."""
 
     shape: tuple[int, int]
     chunks: tuple[int, ...]
@@ -62,22 +62,22 @@ class SetsWriter:
     def __init__(
         self, path: Writable, grid: SetGrid, form: str, *, overwrite: bool = False, options: Options | None = None
     ) -> None:
-        self._given = path, options
+        self._secret = path, options
         store, self._location = writable(path, options)
-        with writing(self._location, *self._given):
+        with writing(self._location, *self._secret):
             self._draft = Draft.create(store, self._location, overwrite=overwrite)
             self._form = (_BooleanSets if form == "booleans" else _IndexSets)(self._draft, grid)
         self.n_labels = 0
 
     def write(self, band: SetBand) -> None:
         """Write the next band."""
-        with writing(self._location, *self._given):
+        with writing(self._location, *self._secret):
             self._draft.check()
             self.n_labels += self._form.write(band)
 
     def finish(self, **attributes: object) -> None:
-        """Write the manifest and the attributes, and say that the store is complete."""
-        with writing(self._location, *self._given):
+        """Write the manifest and the attributes, and mark the store complete."""
+        with writing(self._location, *self._secret):
             self._form.finish()
             self._draft.digests |= self._draft.group.store.digests
             self._draft.finish(**attributes, n_labels=self.n_labels)
@@ -101,7 +101,7 @@ class _BooleanSets:
         return n_labels
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, as every band is written at once."""
 
 
 class _IndexSets:
@@ -110,46 +110,21 @@ class _IndexSets:
     def __init__(self, draft: Draft, grid: SetGrid) -> None:
         n_samples, n_classes = grid.shape
         dtype = np.int32 if n_classes <= np.iinfo(np.int32).max else np.int64
-        self._offsets = _Column(draft.add_column("offsets", n_samples + 1, dimension="bound"))
-        self._classes = _Column(draft.add_column("classes", 0, dtype, LABEL_ROWS, dimension="label"))
+        offset_array = draft.add_column("offsets", n_samples + 1, dimension="bound")
+        self._class_array = draft.add_column("classes", 0, dtype, LABEL_ROWS, dimension="label")
+        self._offsets = ChunkWriter(draft, offset_array, 0, offset_array.chunks[0])
+        self._classes = ChunkWriter(draft, self._class_array, 0, LABEL_ROWS)
         self._offsets.append(np.zeros(1, np.int64))
 
     def write(self, band: SetBand) -> int:
-        before = self._classes.n
+        n_before = self._classes.n_rows
         for strip in band.strips():
-            offsets = self._classes.n + np.cumsum(np.count_nonzero(strip, axis=1), dtype=np.int64)
-            self._classes.append(np.nonzero(strip)[1])
+            offsets = self._classes.n_rows + np.cumsum(np.count_nonzero(strip, axis=1), dtype=np.int64)
+            self._classes.append(np.nonzero(strip)[1].astype(self._class_array.dtype))
             self._offsets.append(offsets)
-        return self._classes.n - before
+        return self._classes.n_rows - n_before
 
     def finish(self) -> None:
+        self._class_array.resize((self._classes.n_rows,))
         self._offsets.finish()
         self._classes.finish()
-
-
-class _Column:
-    """Appends values to a stored column, in whole chunks."""
-
-    def __init__(self, array: WritableArray) -> None:
-        self._array, self._size = array, array.chunks[0]
-        self._held: list[Array] = []
-        self._n_written = 0
-        self.n = 0
-
-    def append(self, values: Array) -> None:
-        self._held.append(values.astype(self._array.dtype, copy=False))
-        self.n += values.size
-        if self.n - self._n_written >= self._size:
-            self._write(self.n - (self.n - self._n_written) % self._size)
-
-    def finish(self) -> None:
-        self._array.resize((self.n,))
-        if self.n > self._n_written:
-            self._write(self.n)
-
-    def _write(self, last: int) -> None:
-        """Write the values up to a bound: whole chunks, or all there are."""
-        held = np.concatenate(self._held)
-        n = last - self._n_written
-        grown(self._array, last)[self._n_written : last] = held[:n]
-        self._held, self._n_written = [held[n:].copy()], last

@@ -1,10 +1,10 @@
-"""Targets: what is at a place to write to, whether it may be written, and how it is written at once or not at all.
+"""Targets: which place may be written to, and how to write it completely or not at all.
 
-A target is written under a lease. A run makes ready what it moves into place at its end in a staging folder
-``.NAME-avgk-xxxxxxxx`` next to NAME. It holds ``owner``, who made it (a lease's holder); ``new``, what is being written; then
-``ready``, whole files to be moved into the folder NAME, or ``old``, the store NAME while the new one takes its place. If the
-run was killed, the next one on NAME finds this: ``ready`` is moved in, ``old`` goes back if nothing is at NAME, the rest is
-removed. A folder without the mark of an owner is not one of these, whatever its name; that of a live run is left alone.
+A target is written under a lease. Output that replaces something is prepared in a staging folder ``.NAME-avgk-xxxxxxxx`` next
+to NAME. It contains ``owner`` (the holder of a lease); ``new``, the output being written; then ``ready``, complete files to be
+moved into the folder NAME, or ``old``, the store NAME while the new one replaces it. If a run was killed, the next one on NAME
+cleans up: it moves ``ready`` in, moves ``old`` back if NAME is missing, and removes the rest. A folder without an ``owner``
+file is not a staging folder, whatever its name; that of a live run is left alone.
 """
 
 from __future__ import annotations
@@ -41,16 +41,14 @@ from ..where.addresses import (
     writing,
 )
 from ..where.locations import locate, staging_paths
-from .lease_places import FOLDER as LEASES
-from .lease_places import place_of, read_small
-from .leases import Holder, Lease, LeasedStore, holding, refusal, refuse_held, tell
+from .lease_storage import FOLDER as LEASES
+from .lease_storage import leases_of, read_small
+from .leases import Holder, Lease, LeasedStore, held_error, holder_without_lease, refuse_held, warn_leftover
 
 #: Folder of the parts that several processes write.
 PARTS = "parts"
-#: A folder is gone for good if it has not come back after this many pauses of this many seconds.
-_CALM, _PAUSE = 4, 0.05
-#: ... and is left to the next run after this many.
-_MOST_TRIES = 200
+#: A folder counts as removed if it has not reappeared after this many pauses of this many seconds; most attempts.
+_CALM, _PAUSE, _MOST_TRIES = 4, 0.05, 200
 
 
 def part_path(path: Writable, part: int) -> str:
@@ -58,28 +56,28 @@ def part_path(path: Writable, part: int) -> str:
     if whole_number(part) < 0:
         raise OptionError(f"part must be the number of this process, from 0; got {part!r}. Give each process its own.")
     if not isinstance(path, (str, os.PathLike)):
-        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass where it is.")
+        raise OptionError("path must be a path or URL for a store in parts; got an opened store. Pass its path or URL.")
     return f"{os.fspath(path).rstrip('/')}/{PARTS}/{int(part):05}"
 
 
 def create_parts(store: Store, location: str) -> None:
-    """Create the root of a store that is written in parts, unless another process has."""
+    """Create the root of a store that is written in parts, unless another process has done so."""
     state = Seal(FORMAT, False, {"parts": True}).to_state()
     for key, attributes in (("zarr.json", {ATTRIBUTE: state}), (f"{PARTS}/zarr.json", Document())):
         if not key_exists(store, key):
             write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
         if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
             raise StoreError(
-                f"store must be new, or one that is written in parts; got another, {location!r}. Choose another path."
+                f"store must be new or written in parts; got {location!r}, which is neither. Choose another path."
             )
 
 
 def read_document(store: Store, key: str, location: str) -> Document:
     """Read a JSON object of a store that is to be continued."""
-    found = read_key(store, key)
-    if found is None:
+    data = read_key(store, key)
+    if data is None:
         raise StoreError(f"{location} has no {key}; it cannot be continued. Check the path, or write it again.")
-    return parse_document(found, f"{key} of {location}")
+    return parse_document(data, f"{key} of {location}")
 
 
 def document_bytes(value: Document) -> bytes:
@@ -101,11 +99,11 @@ def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
 
 
 def check_target(store: Store, location: str, overwrite: bool) -> None:
-    """Refuse a place that holds anything, unless it is a store that may be overwritten."""
-    metadata = is_begun(store)
-    if overwrite and metadata:
+    """Refuse a place that is not empty, unless it is a store that may be overwritten."""
+    exists = is_begun(store)
+    if overwrite and exists:
         refuse_held_parts(store, location)
-    elif not overwrite and (metadata or holds_anything(store)):
+    elif not overwrite and (exists or holds_anything(store)):
         raise StoreError(
             f"store must be new; got {location!r}, which exists. "
             "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
@@ -117,47 +115,45 @@ def check_target(store: Store, location: str, overwrite: bool) -> None:
 
 
 def is_begun(store: Store) -> bool:
-    """Whether there is the root of a Zarr store."""
+    """Whether a store has the root metadata of a Zarr store."""
     return any(key_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 def key_exists(store: Store, key: str) -> bool:
-    """Whether there is a key."""
+    """Whether a store has a key."""
     bare = bare_store(store)
-    if isinstance(bare, LocalStore):  # opening it for writing would make the folder
+    if isinstance(bare, LocalStore):  # opening it for writing would create the folder
         return (bare.root / key).is_file()
     return read_key(store, key) is not None
 
 
 def holds_anything(store: Store) -> bool:
-    """Whether there is any key in a store."""
+    """Whether a store has any key."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
-        try:  # one look: another may make the folder between two
+        try:  # a single call: another process may create the folder between two
             names = os.listdir(bare.root)
         except FileNotFoundError:
             return bare.root.is_symlink()
         except NotADirectoryError:
             return os.path.lexists(bare.root)
-        # What a writer that was killed may leave before its draft is one.
+        # Ignore the remains of a writer that was killed before it wrote the root.
         return any(name != LEASES and not name.endswith(".partial") for name in names)
     return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
 
 
 def draft_owner(store: Store) -> str | None:
-    """Return the owner of the lease under which an incomplete store was begun, or None if there is none."""
-    if not key_exists(store, "zarr.json"):
-        return None
+    """Return the owner of the lease under which an incomplete store was begun, or None if it is unknown."""
     try:
         seal = Seal.read(read_document(store, "zarr.json", "").get("attributes"), "")
-    except StoreError:  # of damaged metadata, which are nobody's
+    except StoreError:  # absent or damaged
         return None
     owner = None if seal is None or seal.complete else seal.noted.get("owner")
     return owner if isinstance(owner, str) else None
 
 
 def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
-    """Remove all that a store holds, but for what is named of its root."""
+    """Remove everything in a store, except some names at its root."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
         is_key = {path.name: path.is_file() or path.is_symlink() for path in bare.root.iterdir()}
@@ -170,14 +166,14 @@ def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
 
 
 def part_numbers(store: Store) -> list[str]:
-    """Return the names of the parts that are there."""
+    """Return the names of the existing parts."""
     return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
 
 
 def refuse_held_parts(store: Store, location: str) -> None:
-    """Refuse a store of which another writes a part."""
+    """Refuse a store if another process writes a part of it."""
     for number in part_numbers(store):
-        refuse_held(place_of(store, f"{PARTS}/{number}"), f"part {int(number)} of {location}")
+        refuse_held(leases_of(store, f"{PARTS}/{number}"), f"part {int(number)} of {location}")
 
 
 def is_store(path: Path) -> bool:
@@ -186,7 +182,7 @@ def is_store(path: Path) -> bool:
 
 
 class StagingDir:
-    """A folder of this run next to its target."""
+    """A folder next to a target, in which a run prepares its output."""
 
     def __init__(self, target: pathlib.Path, holder: Holder) -> None:
         self.target = target
@@ -202,39 +198,39 @@ class StagingDir:
 
     @classmethod
     def under(cls, lease: Lease, target: pathlib.Path) -> StagingDir:
-        """Return a folder next to a target that is leased."""
+        """Create the folder for a leased target; its owner file is renewed with the lease."""
         staging = cls(target, lease.holder)
-        lease.place.more.append(staging.mark)
+        lease.storage.renewed_files.append(staging.mark)
         return staging
 
     def swap(self) -> None:
-        """Put what is new in the place of the target, or leave the target as it is."""
+        """Replace the target with ``new``, or leave the target unchanged."""
         try:
             os.replace(self.target, self.old)
             os.replace(self.new, self.target)
         except BaseException:
-            put_back(self.old, self.target)
+            _restore(self.old, self.target)
             raise
 
     def move_in(self) -> None:
-        """Move all that is new into the target folder: once begun, it is finished, by the next run where this is killed."""
+        """Move all of ``new`` into the target folder. If this is killed after it began, the next run finishes it."""
         try:
             os.replace(self.new, self.ready)
-            move_in(self.ready, self.target)
+            _move_in(self.ready, self.target)
         except BaseException:
             if self.ready.exists():
-                move_in(self.ready, self.target)
+                _move_in(self.ready, self.target)
             raise
 
     def remove(self, *, for_good: bool = False) -> None:
-        """Remove the folder; ``for_good`` where a write may still be under way."""
+        """Remove the folder; pass ``for_good`` if a write may still be under way."""
         if for_good:
             remove_for_good(self.new)
         _remove(self.folder)
 
 
 def _remove(folder: pathlib.Path) -> None:
-    """Remove a folder so that, killed on the way, it is still known for what it is, and no part of a store goes back."""
+    """Remove a staging folder. If killed meanwhile, the folder is still recognised, and no partial store is moved back."""
     with contextlib.suppress(OSError):
         os.replace(folder / "old", folder / "gone")
     for name in ("new", "ready", "gone"):
@@ -244,7 +240,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 @contextmanager
 def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Return where to write a file that then takes its place at once; a pipe or device is written itself."""
+    """Return where to write a file that then replaces ``path`` in one step; a pipe or device is written directly."""
     if path.exists() and not path.is_file():
         yield path
         return
@@ -252,7 +248,7 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     recover(target, str(path))
-    with holding() as holder:
+    with holder_without_lease() as holder:
         staging = StagingDir(target, holder)
         try:
             yield staging.new
@@ -261,16 +257,16 @@ def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
             staging.remove()
 
 
-def put_back(old: pathlib.Path, target: pathlib.Path) -> bool:
-    """Put an old store back, if nothing is in its place; return whether there was need to."""
+def _restore(old: pathlib.Path, target: pathlib.Path) -> bool:
+    """Move an old store back if nothing replaced it; return whether it was moved."""
     if target.exists() or not old.exists():
         return False
     os.replace(old, target)
     return True
 
 
-def move_in(ready: pathlib.Path, target: pathlib.Path) -> None:
-    """Move what is ready into a folder, each over what has its name."""
+def _move_in(ready: pathlib.Path, target: pathlib.Path) -> None:
+    """Move the contents of a folder into another, replacing what has the same name."""
     target.mkdir(exist_ok=True)
     for path in sorted(ready.iterdir()):
         if (target / path.name).is_dir():
@@ -279,15 +275,15 @@ def move_in(ready: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def remove_for_good(root: pathlib.Path) -> None:
-    """Remove a folder, again where a write that was under way when this one was interrupted has put back some of it.
+    """Remove a folder repeatedly, because an interrupted write may still create files in it.
 
-    Of a link, or a folder that may not be removed itself, what it holds is removed.
+    Only the contents are removed of a link, or of a folder that cannot be removed itself.
     """
     n_calm = 0
     for _ in range(_MOST_TRIES):
-        held = sorted(root.iterdir()) if root.is_symlink() and root.is_dir() else [root]
-        for path in held:
-            with contextlib.suppress(IsADirectoryError):  # one that was put back this moment
+        paths = sorted(root.iterdir()) if root.is_symlink() and root.is_dir() else [root]
+        for path in paths:
+            with contextlib.suppress(IsADirectoryError):  # a write has just created it again
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         time.sleep(_PAUSE)
         n_calm = 0 if root.is_dir() and any(root.iterdir()) else n_calm + 1
@@ -296,12 +292,10 @@ def remove_for_good(root: pathlib.Path) -> None:
 
 
 def recover(target: pathlib.Path, location: str) -> None:
-    """Finish or undo what killed runs left next to a target, with a warning for each; refuse it while a run is at work there."""
-    folders = staging_paths(target)
-    for folder in folders:
+    """Finish or undo what killed runs left next to a target, with a warning for each; refuse the target of a live run."""
+    for folder in staging_paths(target):
         with contextlib.suppress(OSError):
-            folder.rmdir()  # an empty one, of a run that was killed before it could mark it
-    for folder in folders:
+            folder.rmdir()  # empty: its run was killed before it wrote the owner
         try:
             holder = Holder.from_bytes(read_small(folder / "owner")[0])
             modified = (folder / "owner").stat().st_mtime
@@ -310,43 +304,43 @@ def recover(target: pathlib.Path, location: str) -> None:
         if holder is None or not folder.name.endswith(holder.owner[:8]):
             continue
         if holder.is_held(modified):
-            raise refusal(location, holder, str(folder))
+            raise held_error(location, holder, str(folder))
         done = "removed"
-        with contextlib.suppress(FileNotFoundError):  # another run does the same
+        with contextlib.suppress(FileNotFoundError):  # another run recovers the same folder
             shutil.rmtree(folder / "old" / LEASES, ignore_errors=True)
-            if put_back(folder / "old", target):
+            if _restore(folder / "old", target):
                 done = f"put {target.name} back, which it was about to replace, and removed"
             elif (folder / "ready").is_dir():
-                move_in(folder / "ready", target)
+                _move_in(folder / "ready", target)
                 done = "moved in what was ready, and removed"
         _remove(folder)
-        tell(f"{done} {folder}, left by {holder}, which is gone")
+        warn_leftover(f"{done} {folder}, left by {holder}, which is gone")
 
 
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
-    """Return a store under a lease: all other writers are refused until it is released, as this one is while another writes.
+    """Return a store under a lease, which refuses all other writers until it is released; refuse if another writes it.
 
-    ``check`` refuses what may not be written, before anything is, and again once nobody else can change it. What killed
-    runs have left is dealt with first, with a LeftoverWarning.
+    ``check`` refuses what must not be written: once before anything is written, and again under the lease. The remains of
+    killed runs are recovered or removed first, with a LeftoverWarning.
     """
     if isinstance(store, LeasedStore):
         return store.lent()
-    bare, place = bare_store(store), place_of(store)
-    stale = refuse_held(place, location)
+    bare, storage = bare_store(store), leases_of(store)
+    stale = refuse_held(storage, location)
     if isinstance(bare, LocalStore):
         recover(bare.root.resolve(), location)
     if stale is None:
         try:
             check()
         except AvgkError:
-            refuse_held(place, location)  # what it found may be what another has begun this moment
+            refuse_held(storage, location)  # another writer may have just begun what the check refused
             raise
-    lease = Lease.take(place, location, whole=whole)
+    lease = Lease.take(storage, location, whole=whole)
     try:
-        before = lease.predecessor
-        if whole and before and before.whole and draft_owner(store) == before.owner:
+        predecessor = lease.predecessor
+        if whole and predecessor and predecessor.whole and draft_owner(store) == predecessor.owner:
             clear(store)
-            tell(f"removed what {before} had written of {location}")
+            warn_leftover(f"removed what {predecessor} had written of {location}")
         check()
     except BaseException:
         lease.release()
@@ -357,35 +351,35 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
 def new_target(
     path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]
 ) -> AbstractContextManager[LeasedStore]:
-    """Lend a place for a new store, which no other run may write meanwhile, and which must not be where any source is.
+    """Lend a place for a new store, which no other run may write meanwhile and which must not overlap with any source.
 
-    What fails is removed. A local store that is overwritten stays until the new one is finished.
+    A store whose writing fails is removed. A local store that is overwritten stays until the new one is finished.
     """
     store, location = writable(path, options)
-    mine = _address(store, "")
+    address = _address(store, "")
     for source in apart_from:
         other = _source_address(source)
-        if other and (mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/")):
+        if other and (address == other or address.startswith(f"{other}/") or other.startswith(f"{address}/")):
             raise OptionError(f"out must not be where the scores or labels are; got {location!r}. Choose another path.")
     return _lend_target(store, location, (path, options), overwrite)
 
 
 @contextmanager
-def _lend_target(store: Store, location: str, given: tuple[object, ...], overwrite: bool) -> Generator[LeasedStore]:
-    """Lend a target; ``given`` are the path and options, whose secrets are in no error."""
+def _lend_target(store: Store, location: str, secret: tuple[object, ...], overwrite: bool) -> Generator[LeasedStore]:
+    """Lend a target; ``secret`` are the path and options, whose credentials errors must not show."""
     bare, staging, failed = bare_store(store), None, True
-    with writing(location, *given):
+    with writing(location, *secret):
         leased = claim(store, location, lambda: check_target(store, location, overwrite), whole=True)
     try:
-        place = leased.lent()
+        target = leased.lent()
         if overwrite and isinstance(bare, LocalStore) and is_begun(store):
-            with writing(location, *given):
+            with writing(location, *secret):
                 staging = StagingDir.under(leased.lease, bare.root.resolve())
-            place = LeasedStore(LocalStore(staging.new), leased.lease, location, is_lent=True)
-        yield place
+            target = LeasedStore(LocalStore(staging.new), leased.lease, location, is_lent=True)
+        yield target
         failed = False
         if staging:
-            with writing(location, *given):
+            with writing(location, *secret):
                 leased.lease.check(surely=True)
                 staging.swap()
     finally:
@@ -393,13 +387,13 @@ def _lend_target(store: Store, location: str, given: tuple[object, ...], overwri
             if staging:
                 staging.remove(for_good=failed)
             elif failed and leased.lease.has_begun:
-                _remove_begun(store, location, given, leased.lease)
+                _remove_begun(store, location, secret, leased.lease)
         finally:
             leased.release()
 
 
-def _remove_begun(store: Store, location: str, given: tuple[object, ...], lease: Lease) -> None:
-    """Remove what was written, unless another has taken over the place."""
+def _remove_begun(store: Store, location: str, secret: tuple[object, ...], lease: Lease) -> None:
+    """Remove an unfinished store, unless another writer has taken it over."""
     try:
         lease.check(surely=True)
     except WriteError:
@@ -408,12 +402,12 @@ def _remove_begun(store: Store, location: str, given: tuple[object, ...], lease:
     if isinstance(bare, LocalStore):
         remove_for_good(bare.root)
         return
-    with writing(location, *given):
+    with writing(location, *secret):
         wait(store.delete_dir(""))
 
 
 def _source_address(source: object) -> str | None:
-    """Return the address of a path or of something zarr has opened; None for anything else."""
+    """Return the address of a path or of an object of zarr, or None for anything else."""
     if isinstance(source, (zarr.Array, zarr.Group)):
         source = source.store_path
     if isinstance(source, StorePath):
