@@ -67,9 +67,9 @@ def _wrapped(text: str, stream: TextIO) -> list[str]:
     width = look(stream)["width"]
     if width is None:
         return [clean(text)]
-    from ..results.text import wrapped
+    from ..results.text import wrap
 
-    return wrapped(text, width, indent=2)
+    return wrap(text, width, indent=2)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def threshold_sentence(result: xr.Dataset, by: str) -> str:
 def check_breakdown(result: xr.Dataset) -> None:
     """Refuse what ``breakdown`` did not give."""
     names = ("average_k_error_low", "n_labelled", "macro_average_k_error")
-    check_source(result, "breakdown", names, ["k", "group"], what="breakdown")
+    check_source(result, "breakdown", names, ["k", "group"], argument="breakdown")
 
 
 def _one_budget(result: xr.Dataset, k: float | None = None) -> xr.Dataset:

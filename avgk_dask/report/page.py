@@ -18,7 +18,7 @@ import xarray as xr
 from .. import plot
 from ..credentials import shown
 from ..errors import OptionError
-from ..results.text import filled
+from ..results.text import drop_empty_columns
 from .breakdown import breakdown_sentence, worst_table
 from .figures import Picture, Points, calibration_pictures, curve_picture, pictures
 from .frame import (
@@ -45,7 +45,7 @@ from .tables import (
     utilities_table,
     utility_sentences,
 )
-from .text import answers, error_words, shared_out
+from .text import answers, error_words
 
 #: Rows of a long table that stay in sight.
 _IN_SIGHT = 8
@@ -84,7 +84,7 @@ def make_slider(curve: xr.Dataset, start: float) -> Slider | None:
     table = results_table(shown)
     found = [table.header.index(name) for name in _SHOWN]
     header, *rows = (tuple(row[c] for c in found) for row in (table.header, *table.rows))
-    table = filled(Table(header, rows))
+    table = drop_empty_columns(Table(header, rows))
     clear = plot.is_clear(shown)
     picture, marks = curve_picture(shown)
     return Slider(
@@ -101,8 +101,9 @@ def make_slider(curve: xr.Dataset, start: float) -> Slider | None:
 def _told(one: xr.Dataset, is_clear: bool) -> str:
     errors = error_words(one, is_clear)
     first = f"K = {float(one.k):g}: {errors}." if errors else f"K = {float(one.k):g}."
-    sizes = shared_out(size_quartiles(one.set_size_count.values))
-    return f"{first} {sizes[0].upper()}{sizes[1:]}."
+    quarter, half, three = size_quartiles(one.set_size_count.values)
+    labels = "label" if quarter == 1 else "labels"
+    return f"{first} A quarter of the sets have at most {quarter:,} {labels}, half at most {half:,}, three quarters at most {three:,}."
 
 
 #: The sections of a page: their places, titles, and what they are there for.
@@ -110,7 +111,7 @@ _SECTIONS = (
     ("errors", "Errors and gains", ("pictures:errors", "pictures:gains")),
     ("any-budget", "At any K", ("slider",)),
     ("results", "Results", ("results",)),
-    ("sizes", "Set sizes", ("sizes_told",)),
+    ("sizes", "Set sizes", ("size_summary",)),
     ("groups", "By class or group", ("groups",)),
     ("utilities", "What sets are worth", ("utilities",)),
     ("why", "When adapting pays, and why", ("why", "pictures:ranked_scores")),
@@ -182,7 +183,7 @@ def render_report(
         **answers(result, curve),
         slider=make_slider(result if curve is None else curve, keep),
         keep=f"{keep:g}" if is_told else None,
-        results=_fold(filled(results_table(few)), f"{keep:g}"),
+        results=_fold(drop_empty_columns(results_table(few)), f"{keep:g}"),
         ambiguity=_fold(ambiguity_table(few), f"{keep:g}"),
         ties=_fold(tie_table(few), f"{keep:g}"),
         groups=None if breakdown is None else clipped_cells(worst_table(breakdown)),

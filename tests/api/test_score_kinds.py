@@ -1,4 +1,4 @@
-"""Scores that are no probabilities are noticed, in the result, its table and its report; rounding is not."""
+"""Scores that are not probabilities are noticed, in the result, its table and its report; rounding is not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_probabilities__of_any_dtype_are_taken_for_such(dtype):
 
 @pytest.mark.filterwarnings("error::avgk_dask.errors.ResultWarning")
 def test_evaluate__warns_of_scores_that_are_no_probabilities():
-    with pytest.warns(avgk.ResultWarning, match=r"no probabilities.*pass softmax\(scores\)") as told:
+    with pytest.warns(avgk.ResultWarning, match=r"not probabilities.*pass softmax\(scores\)") as told:
         avgk.evaluate(LOGITS, k=1)
     assert told[0].filename == __file__
     avgk.evaluate(PROBABILITIES, k=1)

@@ -38,7 +38,7 @@ def test_evaluate__takes_logits(store, tmp_path):
     assert found["variables"]["threshold"]["data"] == expected.threshold.values.tolist()
     assert found["attrs"]["made_by"] == "softmax, temperature 1.5"
     assert "softmax, temperature 1.5" in (tmp_path / "out" / "report.html").read_text()
-    assert "no probabilities" not in done.output
+    assert "not probabilities" not in done.output
     assert "--activation softmax" in run("evaluate", store, "-k", "1").stdout
     done = run("evaluate", store, "-k", "1", "--json")
     assert "--activation softmax" in done.stderr

@@ -34,7 +34,7 @@ def test_evaluate__prints_a_table_and_what_it_means(toy, run):
     done = run("evaluate", toy, "-k", "1:3")
     assert (done.returncode, done.stderr) == (0, "")
     assert "11.11 %" in done.stdout
-    assert "average-2 makes 100.0 % fewer errors than top-2" in done.stdout
+    assert "(average-2) makes 100.0 % fewer errors than returning exactly 2 (top-2)" in done.stdout
 
 
 def test_evaluate__prints_json_that_comes_back(toy, run):
