@@ -52,7 +52,7 @@ def print_transfer(result: xr.Dataset, *, width: int | None = None, colour: bool
         f"{attrs['n_calibration_samples']:,} calibration samples{promise}."
     ]
     if "average_set_size_stderr" in result and (result.average_set_size_stderr > 0).any():
-        summary.append(_STDERR)
+        summary.append(STDERR)
     return Screen(width, colour).page(transfer_table(result), summary, strong=None)
 
 
@@ -202,7 +202,7 @@ def _errors(one: xr.Dataset, noun: str = "") -> str:
     return f"{round(average):,}{noun} instead of {round(top):,} in {n:,} samples ({fractions})"
 
 
-_STDERR = "\N{PLUS-MINUS SIGN} is one standard error: the variation to expect with other samples of the same kind."
+STDERR = "\N{PLUS-MINUS SIGN} is one standard error: the variation to expect with other samples of the same kind."
 
 
 def stderr_sentence(result: xr.Dataset) -> str:
@@ -210,7 +210,7 @@ def stderr_sentence(result: xr.Dataset) -> str:
     if "average_k_error_stderr" not in result or np.isnan(result.average_k_error_stderr.values).all():
         return ""
     n = result.attrs.get("n_clusters")
-    return _STDERR.replace("other samples", f"another {n:,} clusters of samples") if n else _STDERR
+    return STDERR.replace("other samples", f"another {n:,} clusters of samples") if n else STDERR
 
 
 def soft_sentence(result: xr.Dataset) -> str:

@@ -66,14 +66,13 @@ class Screen:
 
     def page(self, table: Table | None, sentences: Sequence[str], strong: int | None = 0) -> str:
         """Return a table, sentences of which one is strong, and the legend of the columns shown."""
-        lines = [] if table is None else [*self.table(table), ""]
-        for i, sentence in enumerate(sentences):
-            lines += self.text(sentence, "strong" if i == strong else "")
+        above = [] if table is None else self.table(table)
+        below = [line for i, one in enumerate(sentences) for line in self.text(one, "strong" if i == strong else "")]
         if table is not None:
             header = fit_table(drop_empty_columns(table), self.width)[0].header
             legend = "; ".join(f"{name}: {meaning}" for name, meaning in table.legend.items() if name in header)
-            lines += self.text(f"{legend}.", "aside") if legend else []
-        return "\n".join(lines)
+            below += self.text(f"{legend}.", "aside") if legend else []
+        return "\n".join([*above, *([""] if above and below else []), *below])
 
     def _line(self, table: Table, number: int, row: tuple[str, ...], widths: list[int]) -> str:
         cells = []

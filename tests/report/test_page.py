@@ -20,7 +20,7 @@ HOSTILE = (
     "\u202egnp.exe\u202c&lt;{{ 7 * 7 }}" + "x" * 10_000
 )
 SECTIONS = [
-    "Errors and gains", "At any K, from 1 to 5", "Results", "Set sizes", "When adapting pays, and why", "How far ties matter",
+    "Errors and gains", "At any K, from 1 to 5", "Results", "Set sizes", "When average-k helps, and why", "Effect of ties",
     "Numbers", "Provenance",
 ]  # fmt: skip
 
@@ -133,8 +133,8 @@ def test_report__shows_what_there_is(labels, k, straddle, n_pictures):
     page = render_report(found)
     assert page.count("<figure>") == n_pictures
     assert page.count("<svg") == n_pictures
-    assert ("Without labels" in page) == (not labels)
-    assert ("When adapting pays" in page) == straddle
+    assert ("Errors need labels" in page) == (not labels)
+    assert ("When average-k helps" in page) == straddle
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
     contents = re.findall(r'<a href="#([^"]*)"', page)
@@ -156,7 +156,7 @@ def test_report__allows_its_own_script_by_its_hash_alone():
 def test_report__of_infinite_tied_and_integer_scores():
     scores = np.zeros((6, 3), np.float32)
     scores[0, 0], scores[1, 1] = np.inf, -np.inf
-    assert "How far ties matter" in render_report(avgk.evaluate(scores, [0, 1, 2, 0, 1, 2], k=[1, 2]))
+    assert "Effect of ties" in render_report(avgk.evaluate(scores, [0, 1, 2, 0, 1, 2], k=[1, 2]))
     assert "Provenance" in render_report(avgk.evaluate(np.arange(12).reshape(4, 3), [0, 1, 2, 0], k=[1, 3]))
     assert "Provenance" in render_report(avgk.evaluate(np.ones((1, 1)), [0], k=1))
 

@@ -78,4 +78,4 @@ def test_comparison__of_many_models_with_long_names_is_small(n_models):
     models = {f"{i}{LONG[:20_000]}": rng.permuted(np.asarray(toy.scores), axis=1) for i in range(n_models)}
     page = render_comparison(avgk.compare(models, toy.labels, k=range(1, 6), straddle=False))
     assert len(page.encode()) < MOST
-    assert ("Shown are 12 of 30 models" in page) == (n_models == 30)
+    assert ("The page shows 12 of 30 models" in page) == (n_models == 30)

@@ -127,7 +127,7 @@ def test_slider__its_data_cannot_end_the_script(result, curve):
     page = render_report(result, curve=curve)
     data = re.search(r'id="slider-data">(.*?)</script>', page, re.S)[1]
     assert not set("<>&\u2028") & set(data)
-    assert len(json.loads(data)["told"]) == 100
+    assert len(json.loads(data)["sentences"]) == 100
 
 
 def test_slider__refuses_the_curve_of_other_scores(result):
