@@ -61,7 +61,7 @@ def test_threshold_and_sets__take_logits(store, tmp_path):
 def test_temperature__needs_an_activation(store):
     done = run("threshold", store, "-k", "2", "--temperature", "2")
     assert done.exit_code == 2
-    assert "--temperature must come with --activation" in done.output
+    assert "--temperature needs --activation" in done.output
     assert run("threshold", store, "-k", "2", "--activation", "tanh").exit_code == 2
 
 
@@ -86,4 +86,4 @@ def test_evaluate__takes_a_calibrator(store, tmp_path):
     assert json.loads(done.output)[0]["threshold"] == avgk.threshold(fitted.transform(store), 2).value
     done = run("threshold", store, "-k", "2", "--calibration", tmp_path / "t.json", "--activation", "softmax")
     assert done.exit_code == 2
-    assert "--calibration must come without" in done.output
+    assert "--calibration cannot be combined with" in done.output

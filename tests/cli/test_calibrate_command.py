@@ -45,8 +45,8 @@ def test_calibrate__tells_the_nll_before_and_after(logits, tmp_path, run):
 @pytest.mark.parametrize(
     "options, text",
     [
-        (["--penalty", 1], "--penalty must go with another --method"),
-        (["--method", "vector", "--bias-penalty", 1], "--bias-penalty must go with another"),
+        (["--penalty", 1], "--penalty does not apply to --method temperature"),
+        (["--method", "vector", "--bias-penalty", 1], "--bias-penalty does not apply to --method vector"),
         (["--method", "matrix", "--penalty", -1], "penalty must be"),
         (["--max-iterations", 0], "--max-iterations"),
     ],
@@ -75,4 +75,4 @@ def test_calibration__comes_alone_and_is_refused_where_it_is_damaged(logits, tmp
     assert run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json").returncode == 2
     done = run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json", "--activation", "softmax")
     assert done.returncode == 2
-    assert "--calibration must come without" in done.stderr
+    assert "--calibration cannot be combined with" in done.stderr

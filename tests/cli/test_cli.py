@@ -174,7 +174,7 @@ def test_evaluate__takes_names_of_arrays(nan_store, run):
         (["simulate", "--out", "x.zarr", "--dtype", "complex64"], 2, "real numbers"),
         (["evaluate"], 2, "Missing argument"),
         (["threshold", "TOY"], 2, "Missing option '-k'"),
-        (["evaluate", "TOY", "--scheduler-file", "nope.json"], 2, "must exist"),
+        (["evaluate", "TOY", "--scheduler-file", "nope.json"], 2, "no such scheduler file"),
         (["simulate", "--out", "x.zarr", "--dtype", "float99"], 2, "one that NumPy knows"),
         (["simulate", "--out", "x.zarr", "--ambiguity", "nan"], 2, "ambiguity must"),
         (["simulate", "--out", "x.zarr", "--example", "2", "--classes", "7"], 2, "must be 6"),

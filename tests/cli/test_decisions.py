@@ -42,7 +42,7 @@ def test_compare__names_models_and_refuses(stores, run):
     said = run("compare", "small.zarr", "small.zarr", "-k", "1", "--quiet", cwd=stores).stdout
     assert "small (1)" in said
     for line, words in (
-        (["small.zarr", "large.zarr", "--name", "a"], "--name must be given once for each of the 2"),
+        (["small.zarr", "large.zarr", "--name", "a"], "--name must be repeated for each of the 2"),
         (["small.zarr", "large.zarr", "--name", "a", "--name", "a"], "--name must be different"),
     ):
         done = run("compare", *line, cwd=stores)
@@ -65,7 +65,7 @@ def test_breakdown__prints_the_worst_and_takes_groups(stores, run):
     assert "Each class has its own threshold" in own
     bad = run("breakdown", "small.zarr", "-k", "2", "--by", "colour", cwd=stores)
     assert bad.returncode == 2
-    assert "--by must name integers, one a sample, in the store or a file; got 'colour'" in bad.stderr
+    assert "--by must name one integer per sample, in the store or a file; got 'colour'" in bad.stderr
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_breakdown__does_not_mix_sets_of_own_thresholds_with_pairs_of_others(sto
     assert run("breakdown", *line, cwd=stores).returncode == 0
     assert "has its own threshold" in (stores / "own" / "report.html").read_text()
     refused = run("breakdown", *line[:-1], "both", "--pairs", "3", cwd=stores)
-    assert (refused.returncode, "--pairs must come with one threshold" in refused.stderr) == (2, True)
+    assert (refused.returncode, "--pairs and --thresholds own are mutually exclusive" in refused.stderr) == (2, True)
 
 
 def test_pairs__prints_the_most_frequent_pairs(stores, run):
@@ -181,9 +181,9 @@ def test_evaluate__tells_utilities(stores, run):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--beta", "2"], "--beta must come with --utility; got it alone"),
-        (["--cost-of", "log"], "--cost-of must come with --utility; got it alone"),
-        (["--utility", "u65", "--beta", "2"], "--beta must come with --utility f; got --utility u65"),
+        (["--beta", "2"], "--beta needs --utility."),
+        (["--cost-of", "log"], "--cost-of needs --utility."),
+        (["--utility", "u65", "--beta", "2"], "--beta needs --utility f; got --utility u65"),
     ],
 )
 def test_evaluate__refuses_options_of_utilities_that_say_nothing(stores, run, options, words):

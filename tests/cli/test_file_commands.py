@@ -81,7 +81,7 @@ def test_transfer_calibrate_sets_compare_info__take_files(here, run, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["scores.npy", "labels.npy", "--labels", "labels.npy"], "labels must be said once"),
+        (["scores.npy", "labels.npy", "--labels", "labels.npy"], "LABELS and --labels are mutually exclusive"),
         (["scores.npy", "lables.npy"], "Did you mean 'labels.npy'"),
         (["score.npy"], "got 'score.npy', and nothing is there. Did you mean 'scores.npy'"),
         (["scores.npy", "--labels", "y"], "is a single array without names; got 'y'"),
