@@ -68,7 +68,7 @@ def test_pictures__of_an_error_curve():
 def test_gains__errors_that_average_k_adds_stand_out():
     scores = np.array([[9.0, 8.0, 0.0], [1.0, 0.5, 0.0]])  # logits of unlike size: the budget goes to one sample
     ax = plot.gains(avgk.evaluate(scores, [0, 0], k=1))
-    assert "added errors" in labels(ax)
+    assert "additional errors" in labels(ax)
     assert ax.containers[2][0].get_height() == 50
 
 
@@ -209,7 +209,7 @@ def test_pictures__of_what_is_no_single_result_say_what_to_do(name, result):
         with pytest.raises(avgk.DtypeError, match=r"result must be a Dataset.*; got \w+\. Pass"):
             draw(other)
     both = xr.concat([result, result], "model")
-    with pytest.raises(avgk.OptionError, match=r"a single one, .* several along model\. Take one of them"):
+    with pytest.raises(avgk.OptionError, match=r"a single one, .* several along model\. Select one of them"):
         draw(both)
     assert draw(both.isel(model=1)).get_xlabel()
     for other in (xr.Dataset(), xr.Dataset({"a": 1}), avgk.threshold(np.eye(3), [1])):
