@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     text="Fit one temperature, a weight and a bias per class, or a matrix.",
 )  # fmt: skip
 @click.option(
-    "--out",
-    required=True,
-    type=click.Path(dir_okay=False),
-    help="JSON file to write; an existing one is replaced.",
+    "--out", required=True, type=click.Path(dir_okay=False), help="JSON file to write; an existing one is replaced."
 )
 @click.option(
     "--penalty", type=float, help="For a matrix: penalty on the mean square of the off-diagonal weights.  [default: 1]"
@@ -172,11 +169,7 @@ _ATTRIBUTES = (
     "--method", words=tuple(CONFORMAL_METHODS),
     text="Build sets by scores, cumulative probabilities, these with a penalty on late ranks, or ranks.",
 )  # fmt: skip
-@click.option(
-    "--by",
-    metavar="NAME",
-    help=f"Fit one threshold per {GROUPS}",
-)
+@click.option("--by", metavar="NAME", help=f"Fit one threshold per {GROUPS}")
 @click.option("--new-by", metavar="NAME", help="Groups of STORE, if --by names only those of CALIBRATION.")
 @click.option("--penalty", metavar="P", help="For raps: penalty for each rank beyond --k-reg.  [default: 0.01]")
 @click.option("--k-reg", type=click.IntRange(min=0), help="For raps: number of ranks without a penalty.  [default: 5]")

@@ -121,11 +121,7 @@ def debug_option() -> click.Option:
 
 
 class _InterruptError(Exception):
-    """Ctrl-C or SIGTERM: click would print an empty line for it."""
-
-    def __init__(self, message: str = "interrupted", status: int = INTERRUPTED) -> None:
-        super().__init__(message)
-        self.status = status
+    """Caused by Ctrl-C or SIGTERM, for which click would print an empty line."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -181,11 +177,11 @@ class Group(click.Group):
                 return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
             status = _report(error, error.format_message(), REFUSED, words)
-        except (_Terminated, _InterruptError) as error:
-            stop = _interruption(error)
-            status = _report(error, str(stop), stop.status, words)
-        except (KeyboardInterrupt, click.Abort) as error:
-            status = _report(error, "interrupted", INTERRUPTED, words)
+        except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
+            if isinstance(error.__cause__ or error, _Terminated):
+                status = _report(error, "terminated", TERMINATED, words)
+            else:
+                status = _report(error, "interrupted", INTERRUPTED, words)
         except Exception as error:
             refused = isinstance(error, AvgkError) and not isinstance(error, (ClusterError, ReadError, WriteError))
             status = _report(error, _message(error), REFUSED if refused else FAILED, words)
@@ -196,7 +192,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _interruption(error) from error
+            raise _InterruptError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order they were added: the most used first."""
@@ -212,13 +208,6 @@ class Group(click.Group):
             hint = f"Did you mean {near[0]!r}?" if near else "avgk --help lists them."
             raise click.UsageError(f"No such command {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def _interruption(error: BaseException) -> _InterruptError:
-    """Return the error for Ctrl-C or SIGTERM."""
-    if isinstance(error, _InterruptError):
-        return error
-    return _InterruptError("terminated", TERMINATED) if isinstance(error, _Terminated) else _InterruptError()
 
 
 def _message(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import click
@@ -35,12 +36,7 @@ def schema(command: str | None) -> None:
 
     Example: avgk schema evaluate
     """
-    from .printing import print_json
-
-    if command is None:
-        click.echo("\n".join(SCHEMAS))
-    else:
-        print_json(SCHEMAS[command])
+    click.echo("\n".join(SCHEMAS) if command is None else json.dumps(SCHEMAS[command], indent=1))
 
 
 @click.command(cls=Command, short_help="Print the completion script of a shell.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import pathlib
 import sys
@@ -116,17 +115,11 @@ def remark(text: str, quiet: bool) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON document; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
-    click.echo(json.dumps(_plain(value), indent=1, allow_nan=False).replace("\x7f", r"\u007f"))  # JSON leaves DEL raw
+    from ..results.datasets import plain_json
 
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    click.echo(
+        json.dumps(plain_json(value), indent=1, allow_nan=False).replace("\x7f", r"\u007f")
+    )  # JSON leaves DEL raw
 
 
 # The folder of results: metrics.json, metrics.zarr and report.html.

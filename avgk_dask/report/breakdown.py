@@ -202,11 +202,7 @@ def render_breakdown(
 
 
 def write_breakdown(
-    result: xr.Dataset,
-    path: str | os.PathLike[str],
-    *,
-    pairs: xr.Dataset | None = None,
-    seconds: float | None = None,
+    result: xr.Dataset, path: str | os.PathLike[str], *, pairs: xr.Dataset | None = None, seconds: float | None = None
 ) -> None:
     """Write the page of ``render_breakdown`` to a file, atomically.
 
@@ -224,5 +220,4 @@ def write_breakdown(
     >>> avgk.report.write_breakdown(avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1), path)
 
     """
-    check_breakdown(result)
-    write_page(path, lambda: render_breakdown(result, pairs=pairs, seconds=seconds))
+    write_page(path, render_breakdown(result, pairs=pairs, seconds=seconds))

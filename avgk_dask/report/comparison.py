@@ -201,8 +201,7 @@ def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, second
     >>> avgk.report.write_comparison(comparison, path)
 
     """
-    check_comparison(result)
-    write_page(path, lambda: render_comparison(result, seconds=seconds))
+    write_page(path, render_comparison(result, seconds=seconds))
 
 
 def check_comparison(result: xr.Dataset) -> None:

@@ -161,7 +161,8 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
     True
 
     """
-    check_coverage(result)
+    names = ("coverage", "size_coverage", "hits_low", "alpha")
+    check_source(result, "evaluate of a conformal predictor", names)
     by, method = str(result.attrs["by"]), str(result.attrs["method"])
     is_split = by in ("class", "group")
     groups, classes = (parts_table(result, part, _MOST) for part in ("group", "class"))
@@ -206,11 +207,4 @@ def write_coverage(result: xr.Dataset, path: str | os.PathLike[str], *, seconds:
     >>> avgk.report.write_coverage(coverage, path)
 
     """
-    check_coverage(result)
-    write_page(path, lambda: render_coverage(result, seconds=seconds))
-
-
-def check_coverage(result: xr.Dataset) -> None:
-    """Check that a Dataset is the result of a conformal predictor's ``evaluate``."""
-    names = ("coverage", "size_coverage", "hits_low", "alpha")
-    check_source(result, "evaluate of a conformal predictor", names)
+    write_page(path, render_coverage(result, seconds=seconds))

@@ -120,7 +120,7 @@ def pictures(result: xr.Dataset) -> dict[str, Picture]:
         if name == "gains" and (shown.adaptive_gain.values < 0).any():
             caption += " Hatched parts are additional errors of average-k."
         if name in ("errors", "gains") and _has_bars(shown, "adaptive_gain"):
-            caption += f" {'Bands' if name == 'errors' else 'Thin lines'} are 95 % intervals{'' if name == 'errors' else ' of the gain'}."
+            caption += f" {'Bands' if name == 'errors' else 'Thin lines'} are 95 % intervals{'' if name == 'errors' else ' of the difference'}."
         with suppress(OptionError):  # no labels, no integer k, or not analysed
             drawn |= _picture(name, title, caption, partial(draw, shown))
     return drawn

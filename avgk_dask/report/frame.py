@@ -113,7 +113,7 @@ def _text_of(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> None:
+def write_page(path: str | os.PathLike[str], page: str) -> None:
     """Write a page to a file, atomically."""
     from ..store import writing, written_whole
 
@@ -123,7 +123,6 @@ def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> 
         )
     if is_url(path):
         raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
-    page = render_page()
     with writing(str(path)), written_whole(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -250,6 +249,7 @@ def write_report(
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
 
     """
-    check_evaluation(result)
-    parts: dict[str, Any] = {"calibration": calibration, "breakdown": breakdown, "utilities": utilities, "curve": curve}
-    write_page(path, lambda: render_report(result, seconds=seconds, **parts))
+    page = render_report(
+        result, seconds=seconds, calibration=calibration, breakdown=breakdown, utilities=utilities, curve=curve
+    )
+    write_page(path, page)

@@ -162,7 +162,7 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
         return None
     bounded = are_probabilities(result)  # the bound holds for probabilities only
     header = ("k", "lowest score of rank\u00a0k", "highest score of rank\u00a0k\u00a0+\u00a01", "overlap",
-              "straddling pairs", "their mean difference", *(["lower bound on the gain"] * bounded))  # fmt: skip
+              "straddling pairs", "their mean difference", *(["lower bound on the gain (points)"] * bounded))  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
@@ -177,7 +177,7 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
             "yes" if one.supports_overlap else "no",
             percent(float(first.straddle_weight)),
             number(float(first.straddle_magnitude)),
-            *([number(float(one.straddle_bound))] * bounded),
+            *([number(100 * float(one.straddle_bound))] * bounded),
         ))  # fmt: skip
     return Table(header, rows) if rows else None
 

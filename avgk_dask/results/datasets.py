@@ -22,10 +22,7 @@ Table: TypeAlias = Mapping[str, Variable]
 
 
 def build_result(
-    values: Mapping[str, object],
-    coords: Mapping[str, object],
-    attrs: Mapping[str, object],
-    table: Table = VARIABLES,
+    values: Mapping[str, object], coords: Mapping[str, object], attrs: Mapping[str, object], table: Table = VARIABLES
 ) -> xr.Dataset:
     """Build the Dataset of these values, described and checked by a table.
 
@@ -90,8 +87,8 @@ def check_result(result: object, names: Sequence[str] = ()) -> None:
         )
     for name in names:
         if name not in result:
-            names = ", ".join(map(str, list(result.data_vars)[:5])) or "none"
-            raise OptionError(f"result must have {name}; got the variables {names}. Pass the result of evaluate.")
+            known = ", ".join(map(str, list(result.data_vars)[:5])) or "none"
+            raise OptionError(f"result must have {name}; got the variables {known}. Pass the result of evaluate.")
         _check_dims(name, tuple(map(str, result[name].dims)))
 
 
@@ -103,11 +100,6 @@ def check_source(
     missing = [name for name in names if name not in result and name not in result.attrs]
     if missing:
         raise OptionError(f"{argument} must be the result of {source}; got one without {missing[0]}.")
-    check_dimensions(result, dims)
-
-
-def check_dimensions(result: xr.Dataset, dims: Sequence[str]) -> None:
-    """Check that no dimension of a result was selected away."""
     for name in dims:
         if name not in result.dims:
             raise OptionError(
@@ -201,9 +193,11 @@ def to_json(dataset: xr.Dataset) -> str:
 
 
 def plain_json(value: object) -> object:
-    """Replace NaN and infinities by text, which JSON can hold."""
-    if isinstance(value, list):
-        return [plain_json(v) for v in value]
+    """Replace NaN and infinities, at any depth, by text that JSON can hold."""
+    if isinstance(value, dict):
+        return {name: plain_json(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(one) for one in value]
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return value
