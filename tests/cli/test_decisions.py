@@ -1,4 +1,4 @@
-"""``avgk compare`` and ``avgk breakdown``, and what ``avgk evaluate`` tells of clusters and groups."""
+"""``avgk compare``, ``avgk breakdown``, and ``avgk evaluate`` with clusters and groups."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_compare__prints_both_tables_and_writes_a_page(stores, run):
     page = (stores / "found" / "report.html").read_text()
     assert "Comparison of models" in page
     assert "small" in page
-    found = avgk.compare({n: stores / f"{n}.zarr" for n in ("small", "large")}, k=[1, 2], straddle=False)
+    comparison = avgk.compare({n: stores / f"{n}.zarr" for n in ("small", "large")}, k=[1, 2], straddle=False)
     data = json.loads((stores / "found" / "metrics.json").read_text())
-    assert data["variables"]["difference"]["data"] == found.difference.values.tolist()
+    assert data["variables"]["difference"]["data"] == comparison.difference.values.tolist()
 
 
 def test_compare__names_models_and_refuses(stores, run):
@@ -106,8 +106,8 @@ def test_breakdown__does_not_mix_sets_of_own_thresholds_with_pairs_of_others(sto
 def test_pairs__prints_the_most_frequent_pairs(stores, run):
     said = run("pairs", "small.zarr", "-k", "2", "--most", "4", "--quiet", cwd=stores).stdout.splitlines()
     pairs = avgk.set_pairs(stores / "small.zarr", 2, n_pairs=4)
-    found = [[int(word) for word in line.split()[:3]] for line in said[1:5]]
-    assert found == [[int(pairs[n][i]) for n in ("class_a", "class_b", "count")] for i in range(4)]
+    rows = [[int(word) for word in line.split()[:3]] for line in said[1:5]]
+    assert rows == [[int(pairs[n][i]) for n in ("class_a", "class_b", "count")] for i in range(4)]
     refused = run("pairs", "small.zarr", "-k", "1,2", cwd=stores)
     assert (refused.returncode, "-k must be one budget for pairs; got 2" in refused.stderr) == (2, True)
 
@@ -129,17 +129,17 @@ def test_balanced__divides_by_the_frequencies_of_classes(stores, run, kind):
     broken = json.loads(run("breakdown", *line, cwd=stores).stdout)
     expected = avgk.breakdown(scores, k=1).macro_average_k_error.values.tolist()
     assert broken["variables"]["macro_average_k_error"]["data"] == expected
-    found = json.loads(run("threshold", *line, cwd=stores).stdout)
-    assert found[0]["threshold"] == float(avgk.threshold(scores, 1).value)
+    document = json.loads(run("threshold", *line, cwd=stores).stdout)
+    assert document[0]["threshold"] == float(avgk.threshold(scores, 1).value)
 
 
 def test_balanced__counts_the_labels_of_samples_that_exist(stores):
     labels = np.asarray(avgk.open_scores(stores / "small.zarr").labels)
     where = np.arange(600) % 3 > 0
-    found = count_labels_by_class(stores / "small.zarr", where=where)
-    assert found.tolist() == np.bincount(labels[where], minlength=9).tolist()
-    found = count_labels_by_class(stores / "small.zarr", ignore_index=2)
-    assert found.tolist() == np.bincount(labels[labels != 2], minlength=9).tolist()
+    counts = count_labels_by_class(stores / "small.zarr", where=where)
+    assert counts.tolist() == np.bincount(labels[where], minlength=9).tolist()
+    counts = count_labels_by_class(stores / "small.zarr", ignore_index=2)
+    assert counts.tolist() == np.bincount(labels[labels != 2], minlength=9).tolist()
 
 
 @pytest.mark.sample(3)

@@ -40,8 +40,8 @@ def test_breakdown_page__shows_fifty_of_many():
 
 
 def test_breakdown_page__of_unlabelled_samples_says_so():
-    found = avgk.breakdown(TOY.scores, np.full(600, -1), 2)
-    page = avgk.report.render_breakdown(found)
+    by_group = avgk.breakdown(TOY.scores, np.full(600, -1), 2)
+    page = avgk.report.render_breakdown(by_group)
     assert "No sample is labelled" in page
     assert "<svg" not in page
 
@@ -65,8 +65,10 @@ def test_pages__refuse_other_results(broken, tmp_path):
 @pytest.mark.parametrize("method", ["lac", "aps", "raps", "top_k"])
 def test_coverage_page__has_target_and_coverage(by, method, tmp_path):
     groups = np.arange(300) % 3
-    found = avgk.conformal.calibrate(TOY.scores[:300], TOY.labels[:300], 0.25, method, groups if by == "group" else by)
-    result = found.evaluate(TOY.scores[300:], TOY.labels[300:], groups=groups if by == "group" else None)
+    predictor = avgk.conformal.calibrate(
+        TOY.scores[:300], TOY.labels[:300], 0.25, method, groups if by == "group" else by
+    )
+    result = predictor.evaluate(TOY.scores[300:], TOY.labels[300:], groups=groups if by == "group" else None)
     avgk.report.write_coverage(result, tmp_path / "page.html", seconds=1.5)
     page = plain((tmp_path / "page.html").read_text())
     assert f"{100 * float(result.coverage):.2f} % of the labels (target: 75.00 %)" in page
@@ -78,8 +80,8 @@ def test_coverage_page__has_target_and_coverage(by, method, tmp_path):
 
 
 def test_coverage_page__of_unlabelled_samples_has_sizes_only():
-    found = avgk.conformal.calibrate(TOY.scores[:300], TOY.labels[:300], 0.25).evaluate(TOY.scores[300:])
-    page = plain(avgk.report.render_coverage(found))
+    result = avgk.conformal.calibrate(TOY.scores[:300], TOY.labels[:300], 0.25).evaluate(TOY.scores[300:])
+    page = plain(avgk.report.render_coverage(result))
     assert "Sets for a coverage of 75.00 % hold" in page
     assert "<h2>Coverage</h2>" not in page
     assert "By set size" in page

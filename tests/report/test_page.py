@@ -28,9 +28,9 @@ SECTIONS = [
 @pytest.fixture(scope="module")
 def result():
     toy = simulate(2_000, 30, dtype="float16", levels=50)
-    found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 2.5, 5])
-    found.attrs |= {"store": HOSTILE, "<b>model</b>": "<i>mine</i>"}
-    return found
+    result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 2.5, 5])
+    result.attrs |= {"store": HOSTILE, "<b>model</b>": "<i>mine</i>"}
+    return result
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_report__asks_for_nothing_outside_itself():
 @pytest.mark.slow
 def test_report__tells_where_the_result_is_from():
     toy = simulate(300, 20)
-    found = avgk.evaluate(toy.scores, toy.labels, k=2)
-    page = render_report(found, seconds=1.5, written="2026-01-02 03:04:05 UTC")
-    for fact in (datasets.fingerprint(found), "1.50 s", "2026-01-02 03:04:05 UTC", found.attrs["versions"], "300"):
+    result = avgk.evaluate(toy.scores, toy.labels, k=2)
+    page = render_report(result, seconds=1.5, written="2026-01-02 03:04:05 UTC")
+    for fact in (datasets.fingerprint(result), "1.50 s", "2026-01-02 03:04:05 UTC", result.attrs["versions"], "300"):
         assert fact in page
     again = avgk.evaluate(toy.scores, toy.labels, k=2)
     assert render_report(again, seconds=1.5, written="2026-01-02 03:04:05 UTC") == page
@@ -129,8 +129,8 @@ def test_report__tells_where_the_result_is_from():
 )
 def test_report__shows_what_there_is(labels, k, straddle, n_pictures):
     toy = simulate(200, 40)
-    found = avgk.evaluate(toy.scores, toy.labels if labels else None, k=k, straddle=straddle)
-    page = render_report(found)
+    result = avgk.evaluate(toy.scores, toy.labels if labels else None, k=k, straddle=straddle)
+    page = render_report(result)
     assert page.count("<figure>") == n_pictures
     assert page.count("<svg") == n_pictures
     assert ("Errors need labels" in page) == (not labels)
@@ -163,13 +163,13 @@ def test_report__of_infinite_tied_and_integer_scores():
 
 def test_fingerprint__is_that_of_the_numbers_only():
     toy = simulate(300, 20)
-    found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
-    other = found.copy(deep=True)
+    result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
+    other = result.copy(deep=True)
     other.attrs["store"] = "elsewhere"
-    assert datasets.fingerprint(other) == datasets.fingerprint(found)
-    assert datasets.fingerprint(json_text.from_json(json_text.to_json(found))) == datasets.fingerprint(found)
+    assert datasets.fingerprint(other) == datasets.fingerprint(result)
+    assert datasets.fingerprint(json_text.from_json(json_text.to_json(result))) == datasets.fingerprint(result)
     other["n_above"][0] += 1
-    assert datasets.fingerprint(other) != datasets.fingerprint(found)
+    assert datasets.fingerprint(other) != datasets.fingerprint(result)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])

@@ -214,15 +214,15 @@ def test_coverage__fits_80_columns_and_has_the_expected_range():
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.full(8, 0.3), 400)
     labels = (scores.cumsum(1) < rng.random((400, 1))).sum(1).clip(0, 7)
-    found = avgk.conformal.calibrate(scores[:200], labels[:200])
-    good = print_coverage(found.evaluate(scores[200:], labels[200:]), width=80)
+    predictor = avgk.conformal.calibrate(scores[:200], labels[:200])
+    good = print_coverage(predictor.evaluate(scores[200:], labels[200:]), width=80)
     said = " ".join(good.split())
     assert re.search(
         r"of 200 labels are inside their sets, as expected \(1\d\d to 1\d\d with 95 % probability\)\.", said
     )
     assert max(map(len, good.splitlines())) <= 80
-    bad = print_coverage(found.evaluate(scores[200:], np.roll(labels[200:], 1)))
+    bad = print_coverage(predictor.evaluate(scores[200:], np.roll(labels[200:], 1)))
     assert "fewer than expected" in bad
-    assert "Coverage needs labels" in " ".join(print_coverage(found.evaluate(scores)).split())
+    assert "Coverage needs labels" in " ".join(print_coverage(predictor.evaluate(scores)).split())
     classes = avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels, levels=0.9)
     assert "each threshold should cover at least" in " ".join(print_coverage(classes).split())
