@@ -18,12 +18,6 @@ from .tables import Table, fixed, number, percent
 
 #: Groups in the table of a terminal by default, and groups or pairs on a page; the downloads have all.
 WORST, _MOST = 10, 50
-_SECTIONS = (
-    ("means", "Means", ("means",)),
-    ("worst", "Highest errors", ("worst",)),
-    ("pairs", "Classes that share sets", ("pairs",)),
-    ("provenance", "Provenance", ("facts",)),
-)
 
 
 def print_breakdown(
@@ -185,7 +179,6 @@ def render_breakdown(
     by = clip(str(result.attrs.get("by", "group")), MOST_NAME)
     return render(
         "breakdown.html",
-        _SECTIONS,
         group_pictures(result),
         title=f"Errors by {by}",
         store=clip(shown(result.attrs.get("store", ""))),

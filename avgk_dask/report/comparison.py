@@ -33,14 +33,6 @@ from .text import listed, stderr_sentence
 _ALPHA, _TINY = 0.05, 1e-4
 #: The most models and rows of differences on a page.
 _MOST_MODELS, _MOST_ROWS = 12, 200
-_SECTIONS = (
-    ("errors", "Errors", ("pictures:model_errors",)),
-    ("models", "Models", ("models",)),
-    ("differences", "Differences", ("differences",)),
-    ("against", "Average-k against the top-k of a better model", ("against",)),
-    ("numbers", "Numbers", ("downloads",)),
-    ("provenance", "Provenance", ("facts",)),
-)
 
 
 def comparison_headline(result: xr.Dataset) -> str:
@@ -147,7 +139,6 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
     tables = {"models": models_table(few), "differences": differences_table(few), "against": against_table(few)}
     return render(
         "comparison.html",
-        _SECTIONS,
         comparison_pictures(few),
         title="Comparison of models",
         store=", ".join(clip(str(name), MOST_NAME) for name in few.model.values),

@@ -21,13 +21,6 @@ from .text import STDERR
 _FEW, _MOST = 20, 50
 #: The quantile of coverage below which a class or group is counted as low.
 _LOW = 0.05
-_SECTIONS = (
-    ("coverage", "Coverage", ("coverage",)),
-    ("groups", "By group", ("groups",)),
-    ("classes", "By class", ("classes",)),
-    ("sizes", "By set size", ("sizes",)),
-    ("provenance", "Provenance", ("facts",)),
-)
 
 
 def print_coverage(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
@@ -168,7 +161,6 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
     groups, classes = (parts_table(result, part, _MOST) for part in ("group", "class"))
     return render(
         "coverage.html",
-        _SECTIONS,
         coverage_pictures(result),
         title="Conformal sets",
         store=clip(shown(result.attrs.get("store", ""))),

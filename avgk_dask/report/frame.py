@@ -38,8 +38,6 @@ _MOST_CHARACTERS, MOST_NAME, _MOST_FACTS = 2_000, 100, 40
 
 #: A table and, if it is long, the rows that are visible while it is folded.
 Folded: TypeAlias = tuple[Table, Table | None]
-#: The id and title of each section of a page, and the values of which it needs one; pictures as ``pictures:name``.
-Sections: TypeAlias = Sequence[tuple[str, str, tuple[str, ...]]]
 
 
 def space_evenly(n: int, most: int, keep: int | None = None) -> list[int]:
@@ -90,7 +88,7 @@ def clip_cells(table: Table) -> Table:
     return Table(table.header, [tuple(clip(cell, MOST_NAME) for cell in row) for row in table.rows])
 
 
-def render(name: str, sections: Sections, pictures: Mapping[str, object], **values: object) -> str:
+def render(name: str, pictures: Mapping[str, object], **values: object) -> str:
     """Render a template of this folder: all values are escaped, and only its own script may run, by its hash."""
     environment = Environment(
         loader=FunctionLoader(_text_of),
@@ -103,9 +101,10 @@ def render(name: str, sections: Sections, pictures: Mapping[str, object], **valu
     script = _text_of("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"script": Markup(script), "script_hash": f"sha256-{digest}"}  # part of the package
-    present = {name for name, value in values.items() if value} | {f"pictures:{name}" for name in pictures}
-    contents = [(place, title) for place, title, needs in sections if present.intersection(needs)]
-    return environment.get_template(name).render(sections=contents, pictures=pictures, **values)
+    template = environment.get_template(name)
+    page = template.render(sections=[], pictures=pictures, **values)
+    titles = re.findall(r'<section id="([^"]*)"[^>]*>\s*<h2>(.*?)</h2>', page)  # escaped already
+    return template.render(sections=[(place, Markup(title)) for place, title in titles], pictures=pictures, **values)
 
 
 def _text_of(name: str) -> str:

@@ -102,22 +102,6 @@ def _sentence(one: xr.Dataset, is_clear: bool) -> str:
     return f"{first} A quarter of the sets have at most {quarter:,} {labels}, half at most {half:,}, three quarters at most {three:,}."
 
 
-#: The sections of a page.
-_SECTIONS = (
-    ("errors", "Errors and gains", ("pictures:errors", "pictures:gains")),
-    ("any-budget", "At any K", ("slider",)),
-    ("results", "Results", ("results",)),
-    ("sizes", "Set sizes", ("size_summary",)),
-    ("groups", "By class or group", ("groups",)),
-    ("utilities", "Utility of the sets", ("utilities",)),
-    ("why", "When average-k helps, and why", ("why", "pictures:ranked_scores")),
-    ("calibration", "Calibration", ("pictures:reliability", "pictures:near_threshold")),
-    ("ties", "Effect of ties", ("ties", "crowd")),
-    ("numbers", "Numbers", ("downloads",)),
-    ("provenance", "Provenance", ("facts",)),
-)
-
-
 def render_report(
     result: xr.Dataset,
     *,
@@ -172,7 +156,6 @@ def render_report(
     by = "" if breakdown is None else clip(str(breakdown.attrs.get("by", "group")), MOST_NAME)
     return render(
         "page.html",
-        _SECTIONS,
         pictures(result) | calibration_pictures(calibration or {}),
         title="Average-k evaluation",
         store=clip(shown(result.attrs.get("store", ""))),

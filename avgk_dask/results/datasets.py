@@ -99,7 +99,9 @@ def check_source(
     check_result(result)
     missing = [name for name in names if name not in result and name not in result.attrs]
     if missing:
-        raise OptionError(f"{argument} must be the result of {source}; got one without {missing[0]}.")
+        raise OptionError(
+            f"{argument} must be the result of {source}; got one without {missing[0]}. Pass it unchanged."
+        )
     for name in dims:
         if name not in result.dims:
             raise OptionError(
