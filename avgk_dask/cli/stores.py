@@ -7,7 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +16,6 @@ from ..errors import OptionError
 from .group import FAILED, Command, spelled
 from .parameters import Call, call_options, options, parse_storage_options
 from .printing import ResultsFolder, print_json, print_sentence, shows_progress, text_layout
-
-if TYPE_CHECKING:
-    from ..results.datasets import Result
 
 
 @click.command(cls=Command, short_help="Copy a file or store into a fast, verified store.")
@@ -145,7 +142,7 @@ def info(call: Call) -> None:
 @click.option("--example", type=click.IntRange(1, 4), help="One of the paper's toy problems, with six classes.")
 @click.option("--samples", type=click.IntRange(min=1), default=100_000, show_default=True, help="Number of samples.")
 @click.option("--classes", type=click.IntRange(min=1), default=1_000, show_default=True, help="Number of classes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers.")
 @click.option("--dtype", default="float32", show_default=True, help="Type of the scores, such as float16 or uint8.")
 @click.option(
     "--ambiguity", type=float, default=1.0, show_default=True, help="Variation of the ambiguity between samples."
@@ -164,8 +161,6 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
     with phase("opening"):
         from ..testing.simulation import Simulation, simulate_store
 
-    if seed < 0:
-        raise OptionError(f"--seed must not be negative; got {seed}.")
     if example is not None and classes not in (6, 1_000):
         raise OptionError(f"--classes must be 6 for the paper's examples; got {classes}. Leave it out.")
     n_classes = 6 if example is not None else classes
@@ -222,38 +217,29 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
     from ..engine.progress import phase
 
     with phase("opening"):
+        from ..api.evaluate import evaluate_with_curve
+        from ..api.options import ScanOptions
+        from ..exact.budgets import DEFAULT_BUDGETS
         from ..report import print_table, write_report
         from ..results.datasets import to_json
+        from ..store import open_arrays
+        from ..testing.simulation import Simulation, simulate_store
 
-    store = out / "scores.zarr"
+    store, progress = out / "scores.zarr", shows_progress(quiet)
     results = ResultsFolder(out)
     _check_demo(out)
     with results as folder:
-        result, curve, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
+        simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
+        start = time.perf_counter()
+        result, curve = evaluate_with_curve(store, None, DEFAULT_BUDGETS, ScanOptions(progress=progress))
+        seconds = time.perf_counter() - start
+        result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
         folder.write(result, write_report, seconds=seconds, curve=curve)
     if as_json:
         print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
         return
-    click.echo(print_table(result, **text_layout()))
-    click.echo()
+    click.echo(f"{print_table(result, **text_layout())}\n")
     print_sentence(f"The report is {out / 'report.html'}; the scores are in {store}.")
-
-
-def _simulate_and_evaluate(
-    store: pathlib.Path, samples: int, classes: int, progress: bool | None
-) -> tuple[Result, Result | None, float]:
-    from ..api.evaluate import evaluate_with_curve
-    from ..api.options import ScanOptions
-    from ..exact.budgets import DEFAULT_BUDGETS
-    from ..store import open_arrays
-    from ..testing.simulation import Simulation, simulate_store
-
-    simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
-    start = time.perf_counter()
-    result, curve = evaluate_with_curve(store, None, DEFAULT_BUDGETS, ScanOptions(progress=progress))
-    seconds = time.perf_counter() - start
-    result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
-    return result, curve, seconds
 
 
 @click.command(cls=Command, name="compile", short_help="Compile the kernels for large matrices ahead of time.")

@@ -158,6 +158,21 @@ def ink_of(ax: Axes) -> str:
     return str(ax.xaxis.label.get_color())
 
 
+def space_evenly(n: int, most: int, keep: int | None = None) -> list[int]:
+    """Return at most ``most`` evenly spaced indices below n, with both ends, and one to keep.
+
+    Examples
+    --------
+    >>> space_evenly(3, 5), space_evenly(100, 4), space_evenly(100, 4, keep=5)
+    ([0, 1, 2], [0, 33, 66, 99], [0, 5, 33, 66, 99])
+
+    """
+    if n <= most:
+        return list(range(n))
+    spaced = np.linspace(0, n - 1, most).round().astype(int).tolist()
+    return sorted({*spaced, *([] if keep is None else [keep])})
+
+
 def thinned(x: Array, *curves: Floats) -> Ints:
     """Return the indices of the points to draw of curves over ascending x.
 

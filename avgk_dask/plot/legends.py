@@ -43,11 +43,6 @@ def plain(name: object) -> str:
     return f" {text}" if text.startswith("_") else text  # matplotlib hides names that begin with _
 
 
-def add_note(ax: Axes, text: str) -> None:
-    """Add a text to the legend."""
-    ax.plot([], [], linestyle="", marker="", label=text)
-
-
 def add_legend(ax: Axes, *, title: str | None = None, twins: tuple[Axes, ...] = ()) -> None:
     """Add a legend in a corner, and enlarge the y-axes of ``ax`` and its twins so that it covers no data.
 

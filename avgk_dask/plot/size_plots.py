@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Floats, Ints
+from ..arrays import Floats, Ints
 from .canvas import (
     AVERAGE_K,
     BUDGET,
@@ -25,10 +25,11 @@ from .canvas import (
     ordered_colors,
     percent,
     scaled,
+    space_evenly,
     thinned,
 )
 from .error_plots import best_budget
-from .legends import add_note, finish, plain
+from .legends import finish, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,9 +78,10 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     bars, edges = binned(counts[: last + 1])
     _draw_sizes(ax, 100 * bars / n_samples, edges, label)
     if beyond := int(counts[last + 1 :].sum()):
-        add_note(ax, f"{100 * beyond / n_samples:.2g} % have more,\nup to {np.flatnonzero(counts)[-1]:,}")
+        note = f"{100 * beyond / n_samples:.2g} % have more,\nup to {np.flatnonzero(counts)[-1]:,}"
+        ax.plot([], [], linestyle="", marker="", label=note)  # an entry of the legend
     ax.set(xlabel="labels in the set", ylabel="samples (%)" if bars.size > last else "samples (% per bar)")
-    _look_close(ax, counts, last, budget, result.attrs.get("n_classes", last))
+    _set_range(ax, counts, last, budget, result.attrs.get("n_classes", last))
     _mark_budget(ax, budget, BUDGET if label is None else ink_of(ax))
     return finish(ax, integer=True)
 
@@ -97,7 +99,7 @@ def _draw_sizes(ax: Axes, shares: Floats, edges: Ints, label: str | None) -> Non
         ax.stairs(shares, edges - 0.5, fill=True, color=AVERAGE_K)
 
 
-def _look_close(ax: Axes, counts: Ints, last: int, budget: float, n_classes: int) -> None:
+def _set_range(ax: Axes, counts: Ints, last: int, budget: float, n_classes: int) -> None:
     """Set the x-axis to the range of sizes, from 0 if that is near, and of other results in these Axes."""
     first = int(np.flatnonzero(counts)[0])
     near = 2 * first > last  # far from 0
@@ -150,9 +152,11 @@ def set_size_distribution(
     """
     need(result, "set_size_count", "the set sizes of evaluate")
     ax = new_axes(ax)
-    ks = _spaced(result.k.values, _FEW) if k is None else sorted(known_budget(result, one) for one in np.atleast_1d(k))
+    ks = sorted(result.k.values.tolist() if k is None else (known_budget(result, one) for one in np.atleast_1d(k)))
+    named_ks = [ks[i] for i in space_evenly(len(ks), _FEW)]
+    ks = named_ks if k is None else ks
     colors = ordered_colors(len(ks)) if label is None else [next_series(ax)["color"]] * len(ks)
-    named = {budget: f"k = {budget:g}" for budget in _spaced(np.array(ks), _FEW)}
+    named = {budget: f"k = {budget:g}" for budget in named_ks}
     if label is not None:
         named = {ks[0]: plain(label) if len(ks) > 1 else f"{plain(label)}, k = {ks[0]:g}"}
     last = max(ax.get_xlim()[1] if ax.lines else 0, *(last_size(result.set_size_count.sel(k=one).values) for one in ks))
@@ -183,12 +187,6 @@ def last_size(counts: Ints) -> int:
     if largest <= _WIDE:
         return largest
     return max(_WIDE, int(np.searchsorted(np.cumsum(counts), (1 - _TAIL) * counts.sum())))
-
-
-def _spaced(values: Array, n: int) -> list[float]:
-    """Return up to n of some values, evenly spaced among them, ascending."""
-    ordered = np.unique(values)
-    return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
 
 
 def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None = None) -> Axes:

@@ -27,6 +27,7 @@ from markupsafe import Markup
 
 from ..credentials import is_url, shown
 from ..errors import DtypeError, OptionError, visible
+from ..plot.canvas import space_evenly
 from ..results.datasets import are_probabilities, fingerprint
 from ..results.text import Table
 from .tables import size_quartiles
@@ -38,21 +39,6 @@ _MOST_CHARACTERS, MOST_NAME, _MOST_FACTS = 2_000, 100, 40
 
 #: A table and, if it is long, the rows that are visible while it is folded.
 Folded: TypeAlias = tuple[Table, Table | None]
-
-
-def space_evenly(n: int, most: int, keep: int | None = None) -> list[int]:
-    """Return at most ``most`` evenly spaced indices below n, with both ends, and one to keep.
-
-    Examples
-    --------
-    >>> space_evenly(3, 5), space_evenly(100, 4), space_evenly(100, 4, keep=5)
-    ([0, 1, 2], [0, 33, 66, 99], [0, 5, 33, 66, 99])
-
-    """
-    if n <= most:
-        return list(range(n))
-    spaced = np.linspace(0, n - 1, most).round().astype(int).tolist()
-    return sorted({*spaced, *([] if keep is None else [keep])})
 
 
 def thin_budgets(result: xr.Dataset, keep: float, most: int = _MOST_BUDGETS) -> xr.Dataset:

@@ -16,6 +16,7 @@ import xarray as xr
 from .. import plot
 from ..credentials import shown
 from ..errors import OptionError
+from ..plot.canvas import space_evenly
 from ..results.text import drop_empty_columns
 from .breakdown import breakdown_sentence, worst_table
 from .figures import Picture, Points, calibration_pictures, curve_picture, pictures
@@ -29,7 +30,6 @@ from .frame import (
     provenance,
     render,
     report_columns,
-    space_evenly,
     thin_budgets,
     write_page,
 )
