@@ -99,7 +99,7 @@ def _calibrator(method: str, options: dict[str, float]) -> TemperatureScaling | 
 @click.command(cls=Command, short_help="Apply the thresholds of one store to another.")
 @click.argument("calibration", type=click.Path())
 @call_options("store labels arrays activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
+@budget_option("Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @click.option(
     "--guarantee", type=click.Choice(["expected"]),
     help="expected: raise the thresholds so that the expected set size of a new sample is at most k.",
@@ -167,9 +167,9 @@ _ATTRIBUTES = (
 )
 @choice_option(
     "--method", words=tuple(CONFORMAL_METHODS),
-    text="Build sets by scores, cumulative probabilities, these with a penalty on late ranks, or ranks.",
+    text="Build sets by scores (lac), cumulative probabilities (aps), these with a penalty on late ranks (raps), or ranks.",
 )  # fmt: skip
-@click.option("--by", metavar="NAME", help=f"Fit one threshold per {GROUPS}")
+@click.option("--by", metavar="NAME", help=f"Fit one threshold for each: {GROUPS}")
 @click.option("--new-by", metavar="NAME", help="Groups of STORE, if --by names only those of CALIBRATION.")
 @click.option("--penalty", metavar="P", help="For raps: penalty for each rank beyond --k-reg.  [default: 0.01]")
 @click.option("--k-reg", type=click.IntRange(min=0), help="For raps: number of ranks without a penalty.  [default: 5]")

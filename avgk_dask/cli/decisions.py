@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command, short_help="Errors and set sizes by class or group.")
 @call_options("store labels arrays activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is for the largest.", required=True)
-@click.option("--by", default="class", show_default=True, metavar="NAME", help=f"Break errors down by {GROUPS}")
+@budget_option(
+    "Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is for the largest.",
+    required=True,
+)
+@click.option("--by", default="class", show_default=True, metavar="NAME", help=f"Break errors down by: {GROUPS}")
 @choice_option(
     "--thresholds", words=("shared", "own"),
     text="One threshold for all samples, or one for each class or group, with k labels per sample in each.",
@@ -90,11 +93,15 @@ def breakdown(
 @call_options("store arrays")
 @click.argument("others", metavar="STORE...", nargs=-1, required=True, type=click.Path())
 @options("activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
+@budget_option(
+    "Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]"
+)
 @click.option("--name", "names", multiple=True, help="Name of a model; repeat for each store, in their order.")
 @click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
 @results_option("Write metrics.json, metrics.zarr and report.html to this folder, replacing those of an earlier run.")
-@click.option("--straddle/--no-straddle", default=False, help="Analyse the ambiguity of the samples, or not (default).")
+@click.option(
+    "--straddle/--no-straddle", default=False, help="Compute straddle strengths, which explain gains, or not (default)."
+)
 @options("nan missing json quiet cluster")
 def compare(
     call: Call, others: tuple[str, ...], k: list[Fraction] | None, names: tuple[str, ...], clusters_name: str | None,
@@ -158,7 +165,7 @@ def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
 
 @click.command(cls=Command, short_help="Classes that are often in sets together.")
 @call_options("store arrays activation samples")
-@budget_option("Budget: labels per sample on average, such as 5 or 2.5.", required=True)
+@budget_option("Labels per sample on average (budget), such as 5 or 2.5.", required=True)
 @click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="Number of pairs to show.")
 @options("nan missing json quiet cluster")
 def pairs(call: Call, k: list[Fraction], most: int) -> None:

@@ -35,7 +35,9 @@ _LEAST_0 = click.FloatRange(min=0)
 
 @click.command(cls=Command, short_help="Errors, gains, thresholds and set sizes of scores.")
 @call_options("store labels arrays activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
+@budget_option(
+    "Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]"
+)
 @click.option(
     "--max-error", metavar="E",
     help="Instead of -k: find the smallest k with at most this error, for average-k and for top-k. Takes two more reads.",
@@ -53,7 +55,7 @@ _LEAST_0 = click.FloatRange(min=0)
 @click.option(
     "--by",
     metavar="NAME",
-    help=f"Break errors down by {GROUPS} Shows the highest errors at the budget of the headline. Takes one more read.",
+    help=f"Break errors down by: {GROUPS} Shows the highest errors at the budget of the headline. Takes one more read.",
 )
 @click.option(
     "--utility", multiple=True, type=click.Choice(["f", "discounted", "u65", "u80", "accuracy"]),
@@ -66,7 +68,9 @@ _LEAST_0 = click.FloatRange(min=0)
 @click.option(
     "--cost-of", type=click.Choice(["size", "log"]), help="Apply --cost to the size of a set, or to its logarithm."
 )
-@click.option("--straddle/--no-straddle", default=True, help="Analyse the ambiguity of the samples (default), or not.")
+@click.option(
+    "--straddle/--no-straddle", default=True, help="Compute straddle strengths, which explain gains (default), or not."
+)
 @options("ties nan missing json quiet checkpoint cluster")
 def evaluate(
     call: Call, k: list[Fraction] | None, max_error: str | None, out: pathlib.Path | None, reliability: bool, curve: bool,
@@ -175,7 +179,7 @@ def _calibration(scores: object, result: Result, mask: dict[str, Any]) -> dict[s
 
 @click.command(cls=Command, short_help="The exact threshold of each budget.")
 @call_options("store arrays activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
+@budget_option("Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5.", required=True)
 @options("nan missing json quiet checkpoint cluster")
 def threshold(call: Call, k: list[Fraction]) -> None:
     """Print the exact threshold of each budget: scores above it, ties (scores equal to it) and ties kept in the sets.
@@ -220,7 +224,7 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 @click.command(cls=Command, short_help="Write average-k or top-k sets to a store.")
 @call_options("store arrays activation samples")
-@budget_option("Budget: labels per sample on average, such as 5 or 2.5.")
+@budget_option("Labels per sample on average (budget), such as 5 or 2.5.")
 @click.option("--threshold", "limit", type=Number(), help="Instead of -k: include all scores above this.")
 @click.option(
     "--conformal",

@@ -21,7 +21,10 @@ from .stores import compile_ahead, demo, info, ingest, join, simulate, verify
 def main(ctx: click.Context) -> None:
     """Evaluate average-k and top-k classification on score matrices of any size, exactly.
 
-    Exit status: 0 done, 1 failed, 2 refused, 130 interrupted, 143 terminated.
+    Top-k returns the k labels with the highest scores of each sample. Average-k returns every label whose score exceeds one
+    threshold, which is set so that samples have k labels on average.
+
+    Exit status: 0 done, 1 failed, 2 invalid input or usage, 130 interrupted, 143 terminated.
 
     Example: avgk demo --samples 5000 --classes 100
     """

@@ -120,8 +120,8 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         ),
         click.option(
             "--balanced", metavar="FILE",
-            help="Divide scores by the frequency of their class, so that rare classes count as much as others: labels, to count "
-            "frequencies, or a file with one number per class.",
+            help="Divide scores by class frequencies, so that rare classes count as much as others: the word labels, to count "
+            "them, or a file with one number per class.",
         ),
     ),
     "samples": (
