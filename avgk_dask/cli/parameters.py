@@ -364,7 +364,7 @@ class Call:
 
 
 def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option") -> dict[str, str] | None:
-    """Return the storage options as a mapping, or None if there are none."""
+    """Return the storage options as a mapping, or None without any."""
     for pair in pairs:
         key, equals, _ = pair.partition("=")
         if not equals or not key.strip():

@@ -106,7 +106,7 @@ def budget_scale(ax: Axes, k: Array) -> None:
 
 
 def name_ticks(ax: Axes, ticks: Array, names: list[str]) -> None:
-    """Name all ticks of the x-axis, or evenly spaced ones if there is no space, round ones if possible."""
+    """Name all ticks of the x-axis, or evenly spaced and round ones if space is short."""
     low, high = ax.get_xlim()
     each = size_in_ems(ax)[0] / max(high - low, 1)
     least = (max(map(len, names)) * _LETTER + _SPACE) / each
@@ -199,14 +199,14 @@ def need(result: xr.Dataset, name: str, requirement: str) -> None:
     """Check that a single result has a variable with values."""
     check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
     if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
-        raise OptionError(f"result must have {name} to draw; got none of it. It needs {requirement}.")
+        raise OptionError(f"result must have {name} to draw; got one without. It needs {requirement}.")
 
 
 def need_table(table: xr.Dataset, name: str) -> None:
     """Check that a table has a variable with values."""
     check_result(table)
     if name not in table or np.isnan(table[name].values).all():
-        raise OptionError(f"table must have {name} to draw; got none of it. It needs labels.")
+        raise OptionError(f"table must have {name} to draw; got one without. It needs labels.")
 
 
 def known_budget(result: xr.Dataset, k: float) -> float:

@@ -204,7 +204,7 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
     Raises
     ------
     OptionError
-        If the result has no groups with labels, or k is none of its budgets.
+        If the result has no groups with labels, or k is not one of its budgets.
 
     Examples
     --------

@@ -190,7 +190,7 @@ def to_json(dataset: xr.Dataset) -> str:
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"result must hold numbers and text only to become JSON; got something else ({error}). "
-            "Remove what was added to it."
+            "Remove additions of other types."
         ) from error
 
 
