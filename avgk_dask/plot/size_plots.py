@@ -226,8 +226,7 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
             some = thinned(x, y)
             ax.step(x[some], y[some], where="post", color=color, linestyle=dashes, label=f"{rule}-k")
     noun = plain(breakdown.attrs.get("by", "group"))
-    groups = "classes" if noun == "class" else f"{noun}s"
-    ax.set(xlabel=f"error of the {noun} (%)", ylabel=f"{groups}, cumulative (%)", xlim=(0, 100), ylim=(0, 103))
+    ax.set(xlabel=f"error of the {noun} (%)", ylabel="cumulated (%)", xlim=(0, 100), ylim=(0, 103))
     return finish(ax)
 
 

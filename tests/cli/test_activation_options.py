@@ -71,7 +71,7 @@ def test_evaluate__shows_calibration_in_the_report(store, tmp_path):
     assert done.exit_code == 0, done.output
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h2>Calibration</h2>" in page
-    assert page.count("How often the highest scores are right") >= 1
+    assert page.count("Reliability of the highest scores") >= 1
     assert "Calibration at the threshold" in page
     plain = run("evaluate", store, "-k", "1,2", "--activation", "softmax", "--out", tmp_path / "other")
     assert plain.exit_code == 0

@@ -34,12 +34,10 @@ def test_max_error__gives_the_least_budgets_and_what_they_are_worth(store, tmp_p
     assert document["variables"]["k"]["data"] == [least.k, least.top_k]
     assert document["variables"]["average_k_error"]["data"][0] == least.error <= 0.1
     assert document["variables"]["top_k_error"]["data"][1] == least.top_k_error <= 0.1
-    sentence = (
-        f"For an error of at most 10.00 %, average-k needs {least.k:.6g} labels per sample, and top-k {least.top_k}."
-    )
+    sentence = f"For an error of at most 10.00 %, average-k needs {least.k:.6g} labels per sample and top-k needs {least.top_k}."
     assert sentence in run("evaluate", store, "--max-error", "0.1").stdout
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "How many labels per sample does an error of at most 10.00 % take?" in page
+    assert "How many labels per sample keep the error at or below 10.00 %?" in page
     assert sentence in " ".join(re.sub("<[^>]+>", "", page).split())
 
 
