@@ -1,4 +1,4 @@
-"""Where commands compute: in this process, on workers of their own, or on a cluster that runs."""
+"""The cluster of a command: this process, local workers, or a running cluster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..credentials import environment_secrets, hide, secrets_of, shown, shown_ad
 from ..errors import OptionError, ReadError, WriteError, refuse
 from .printing import remark
 
-#: Workers that may die in one task before it is given up, where all of them are replaced: each takes seconds to begin.
+#: Workers that one task may kill before it fails; each is replaced within seconds.
 _MOST_DEATHS = 20
 
 
 class ClusterChoice(TypedDict):
-    """Where to compute, as the options say it."""
+    """The values of the cluster options."""
 
     scheduler: str | None
     scheduler_file: str | None
@@ -33,63 +33,67 @@ class ClusterChoice(TypedDict):
 #: The options that choose where to compute.
 CLUSTER_OPTIONS = (
     click.option("--scheduler", metavar="ADDRESS", help="Use the cluster at this address."),
-    click.option("--scheduler-file", type=click.Path(), help="Use the cluster that wrote this file."),
-    click.option("--workers", type=click.IntRange(min=1), help="Start so many local worker processes."),
+    click.option("--scheduler-file", type=click.Path(), help="Use the cluster described in this file."),
+    click.option("--workers", type=click.IntRange(min=1), help="Number of local worker processes to start."),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of each local worker."),
     click.option("--memory-limit", metavar="BYTES", help="Memory of each local worker, such as 4GB."),
-    click.option("--performance-report", type=click.Path(dir_okay=False), help="Write the cluster's report (HTML)."),
+    click.option(
+        "--performance-report",
+        type=click.Path(dir_okay=False),
+        help="Write Dask's performance report to this HTML file.",
+    ),
 )
 
 
 @contextmanager
-def cluster(where: ClusterChoice, quiet: bool) -> Iterator[None]:
-    """Compute on the cluster asked for; with none asked for, the threaded scheduler runs at once."""
-    local = (where["workers"], where["threads"], where["memory_limit"]) != (None, None, None)
-    given = where["scheduler"] or where["scheduler_file"]
-    _check(where, local)
-    if not local and not given and not os.environ.get("DASK_SCHEDULER_ADDRESS"):
+def cluster(choice: ClusterChoice, quiet: bool) -> Iterator[None]:
+    """Compute on the chosen cluster, or with the threaded scheduler if none was chosen."""
+    local = (choice["workers"], choice["threads"], choice["memory_limit"]) != (None, None, None)
+    remote = choice["scheduler"] or choice["scheduler_file"]
+    _check(choice, local)
+    if not local and not remote and not os.environ.get("DASK_SCHEDULER_ADDRESS"):
         yield
         return
     try:
         import distributed  # noqa: F401
     except ModuleNotFoundError:
-        raise OptionError("clusters must have distributed; it is not here. Install avgk_dask[distributed].") from None
+        raise OptionError("distributed is not installed: pip install 'avgk_dask[distributed]'") from None
     from ..engine.cluster import new_dashboard
     from ..engine.progress import phase
 
     with ExitStack() as stack:
         with phase("starting workers" if local else "reaching the cluster"):
-            client = stack.enter_context(_own_cluster(where) if local else _running_cluster(where))
+            client = stack.enter_context(_own_cluster(choice) if local else _running_cluster(choice))
         if (address := new_dashboard(client)) is not None:
             remark(f"avgk: dashboard {hide(address, environment_secrets())}", quiet)
-        with _reporting(where["performance_report"]):
+        with _reporting(choice["performance_report"]):
             yield
 
 
-def _check(where: ClusterChoice, local: bool) -> None:
-    """Refuse options that do not fit together."""
-    given = where["scheduler"] or where["scheduler_file"]
-    if given and local:
+def _check(choice: ClusterChoice, local: bool) -> None:
+    """Check that the cluster options fit together."""
+    remote = choice["scheduler"] or choice["scheduler_file"]
+    if remote and local:
         raise OptionError(
-            "--scheduler and --scheduler-file use a running cluster; drop --workers, --threads and --memory-limit."
+            "--scheduler and --scheduler-file use a running cluster. Leave out --workers, --threads and --memory-limit."
         )
-    if where["scheduler"] and where["scheduler_file"]:
-        raise OptionError("--scheduler and --scheduler-file name one cluster; got both. Leave one of them out.")
-    if where["scheduler_file"]:
-        _check_file(where["scheduler_file"])
-    report = where["performance_report"]
+    if choice["scheduler"] and choice["scheduler_file"]:
+        raise OptionError("--scheduler and --scheduler-file are mutually exclusive. Leave one of them out.")
+    if choice["scheduler_file"]:
+        _check_file(choice["scheduler_file"])
+    report = choice["performance_report"]
     if report is None:
         return
-    if not (local or given or os.environ.get("DASK_SCHEDULER_ADDRESS")):
-        raise OptionError("--performance-report must have a cluster; got none. Add --workers 2, or a --scheduler.")
+    if not (local or remote or os.environ.get("DASK_SCHEDULER_ADDRESS")):
+        raise OptionError("--performance-report needs a cluster. Add --workers 2 or --scheduler ADDRESS.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(report))):
-        raise OptionError(f"--performance-report must be in a folder that exists; got {report!r}. Check the path.")
+        raise OptionError(f"no such folder for --performance-report: {report!r}. Check the path.")
 
 
 def _check_file(path: str) -> None:
-    """Refuse a scheduler file that is none."""
+    """Check that a scheduler file has an address."""
     if not os.path.isfile(path):
-        raise OptionError(f"--scheduler-file must exist; got {shown(path)!r}. Check the path.")
+        raise OptionError(f"no such scheduler file: {shown(path)!r}. Check the path.")
     try:
         with open(path, encoding="utf-8") as file:
             address = json.load(file)["address"]
@@ -103,12 +107,12 @@ def _check_file(path: str) -> None:
 
 
 @contextmanager
-def _own_cluster(where: ClusterChoice) -> Iterator[Any]:
-    """Lend the client of a new cluster in this machine, whose workers are replaced whatever ends them."""
+def _own_cluster(choice: ClusterChoice) -> Iterator[Any]:
+    """Yield the client of a new local cluster that replaces dead workers."""
     from distributed import Client, LocalCluster
 
-    size = {"n_workers": where["workers"], "threads_per_worker": where["threads"]}
-    limit = where["memory_limit"] or "auto"
+    size = {"n_workers": choice["workers"], "threads_per_worker": choice["threads"]}
+    limit = choice["memory_limit"] or "auto"
     place = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
     with LocalCluster(**size, **place, memory_limit=limit, silence_logs=CRITICAL) as own, Client(own) as client:
         own.scheduler.allowed_failures = _MOST_DEATHS
@@ -117,20 +121,22 @@ def _own_cluster(where: ClusterChoice) -> Iterator[Any]:
 
 
 @contextmanager
-def _running_cluster(where: ClusterChoice) -> Iterator[Any]:
-    """Lend the client of the cluster that an option or the environment names."""
+def _running_cluster(choice: ClusterChoice) -> Iterator[Any]:
+    """Yield the client of the cluster named by an option or the environment."""
     from distributed import Client
 
-    file = where["scheduler_file"]
-    remote = where["scheduler"] or file or os.environ.get("DASK_SCHEDULER_ADDRESS")
+    file = choice["scheduler_file"]
+    remote = choice["scheduler"] or file or os.environ.get("DASK_SCHEDULER_ADDRESS")
     try:
         client = Client(address=None if file else remote, scheduler_file=file)
-    except (OSError, ValueError) as error:  # out of reach, or no address
-        why = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
-        refuse(ReadError(f"could not reach a scheduler at {shown_address(remote)}: {why}. Check that it runs there."))
+    except (OSError, ValueError) as error:  # unreachable, or not an address
+        reason = hide(str(error), {*secrets_of({"host": remote}), *environment_secrets()})
+        refuse(
+            ReadError(f"could not reach a scheduler at {shown_address(remote)}: {reason}. Check that it is running.")
+        )
     log = getLogger("distributed.client")
     before = log.level
-    log.setLevel(CRITICAL)  # a scheduler that is lost is told in one line
+    log.setLevel(CRITICAL)  # a lost scheduler is reported once, as an error
     try:
         with client:
             yield client
@@ -140,7 +146,7 @@ def _running_cluster(where: ClusterChoice) -> Iterator[Any]:
 
 @contextmanager
 def _reporting(path: str | None) -> Iterator[None]:
-    """Write what the cluster did to a page, also where it failed."""
+    """Write Dask's performance report, even after an error."""
     if path is None:
         yield
         return

@@ -12,28 +12,33 @@ import click
 
 from ..errors import OptionError
 from .group import Command
-from .parameters import BY, CLUSTERS, Call, budget_option, call_options, choice_option, options, results_option
-from .printing import ResultsFolder, look
+from .parameters import CLUSTERS, GROUPS, Call, budget_option, call_options, choice_option, options, results_option
+from .printing import ResultsFolder, text_layout
 
 if TYPE_CHECKING:
     from ..api.breakdowns import Thresholds
 
 
-@click.command(cls=Command, short_help="Errors and set sizes by class or group, the worst first.")
+@click.command(cls=Command, short_help="Errors and set sizes by class or group.")
 @call_options("store labels arrays activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is of the largest.", required=True)
-@click.option("--by", default="class", show_default=True, metavar="NAME", help=BY)
+@budget_option(
+    "Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5. The table is for the largest.",
+    required=True,
+)
+@click.option("--by", default="class", show_default=True, metavar="NAME", help=f"Break errors down by: {GROUPS}")
 @choice_option(
     "--thresholds", words=("shared", "own"),
-    text="One threshold for all, or one for each class or group: k labels a sample for every one of them.",
+    text="One threshold for all samples, or one for each class or group, with k labels per sample in each.",
 )  # fmt: skip
-@click.option("--worst", type=click.IntRange(min=1), default=10, show_default=True, help="How many to show.")
+@click.option(
+    "--worst", type=click.IntRange(min=1), default=10, show_default=True, help="Number of classes or groups to show."
+)
 @results_option(
-    "Write metrics.json and metrics.zarr, with all classes or groups, and report.html here, over those of an earlier run."
+    "Write metrics.json and metrics.zarr, with all classes or groups, and report.html to this folder, replacing those of an earlier run."
 )
 @click.option(
     "--pairs", "n_pairs", type=click.IntRange(min=1), metavar="N",
-    help="The N pairs of classes that are most often in sets together, too, for two more reads.",
+    help="Also show the N pairs of classes that are most often in sets together. Takes two more reads.",
 )  # fmt: skip
 @options("nan missing json quiet checkpoint cluster")
 def breakdown(
@@ -45,9 +50,9 @@ def breakdown(
     out: pathlib.Path | None,
     n_pairs: int | None,
 ) -> None:
-    """Errors and set sizes of each class, or of groups of samples, and the worst of them.
+    """Print the classes or groups of samples with the highest errors, and their set sizes.
 
-    STORE and LABELS are as for avgk evaluate. Names of classes are those stored beside the scores, or the columns of a table.
+    STORE and LABELS are as for avgk evaluate. Class names are those in the store, or the columns of a table.
 
     Example: avgk breakdown scores.zarr -k 5
 
@@ -63,18 +68,16 @@ def breakdown(
 
     if n_pairs is not None and thresholds == "own":
         raise OptionError(
-            "--pairs must come with one threshold for all; got --thresholds own. Leave one of them out, or use avgk pairs."
+            "--pairs and --thresholds own are mutually exclusive. Leave one of them out, or use avgk pairs."
         )
     if n_pairs is not None and call.as_json and out is None:
-        raise OptionError(
-            "--pairs must come with --out or without --json; got it for JSON alone. Use avgk pairs --json."
-        )
+        raise OptionError("--pairs with --json needs --out. Add --out DIR, or use avgk pairs --json.")
     with ResultsFolder(out, quiet=call.quiet) as folder:
-        arrays, existing = call.open(), call.existing()
+        arrays, mask = call.open(), call.sample_mask()
         with call.computing():
             start = time.perf_counter()
-            scores = call.scored(arrays, existing)
-            shared = existing | call.how
+            scores = call.scores(arrays, mask)
+            shared = mask | call.run_options
             groups = call.groups(by)
             result = run(scores, None, k, groups, thresholds=thresholds, **shared, checkpoint=call.checkpoint_place)
             together = None if n_pairs is None else set_pairs(scores, max(k), n_pairs=n_pairs, **shared)
@@ -83,28 +86,32 @@ def breakdown(
         folder.write(result, write_breakdown, pairs=together, seconds=seconds)
     call.show(result, print_breakdown, None, worst)
     if together is not None and not call.as_json:
-        click.echo(f"\n{print_pairs(together, together.sizes['pair'], **look())}")
+        click.echo(f"\n{print_pairs(together, together.sizes['pair'], **text_layout())}")
 
 
-@click.command(cls=Command, short_help="Several models on the same samples.")
+@click.command(cls=Command, short_help="Compare several models on the same samples.")
 @call_options("store arrays")
 @click.argument("others", metavar="STORE...", nargs=-1, required=True, type=click.Path())
 @options("activation samples")
-@budget_option("Budgets: 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]")
-@click.option("--name", "names", multiple=True, help="Name of a model, once for each store, in their order.")
+@budget_option(
+    "Labels per sample on average (budgets): 5 or 1,3,5 or 1:10 or 0.5,2.5.  [default: 1:10, or all classes if fewer]"
+)
+@click.option("--name", "names", multiple=True, help="Name of a model; repeat for each store, in their order.")
 @click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
-@results_option("Write metrics.json, metrics.zarr and report.html here, over those of an earlier run.")
-@click.option("--straddle/--no-straddle", default=False, help="Analyse the ambiguity, too, or not (default).")
+@results_option("Write metrics.json, metrics.zarr and report.html to this folder, replacing those of an earlier run.")
+@click.option(
+    "--straddle/--no-straddle", default=False, help="Compute straddle strengths, which explain gains, or not (default)."
+)
 @options("nan missing json quiet cluster")
 def compare(
     call: Call, others: tuple[str, ...], k: list[Fraction] | None, names: tuple[str, ...], clusters_name: str | None,
     out: pathlib.Path | None, straddle: bool,
 ) -> None:  # fmt: skip
-    """Errors of several models on the same samples, their differences sample by sample, and exact tests.
+    """Compare the errors of several models on the same samples, with standard errors and exact tests.
 
-    The stores, or files as for avgk evaluate, must hold scores of the same samples in the same order, and the same labels;
-    --labels, --where and --clusters are those of the first. An activation and a temperature are those of all. A model is called as its store
-    unless --name says otherwise.
+    The stores, or files as for avgk evaluate, must have scores of the same samples in the same order, and the same labels.
+    --labels, --where and --clusters refer to the first store, --activation and --temperature to all. Models are named after
+    their stores unless --name is used.
 
     Example: avgk compare scores.zarr scores.zarr -k 1:5 --name small --name large
     """
@@ -113,23 +120,23 @@ def compare(
     from ..report import print_comparison, write_comparison
 
     stores = (call.store, *others)
-    called = _model_names(stores, names)
+    model_names = _model_names(stores, names)
     with ResultsFolder(out, quiet=call.quiet) as folder:
         calls = [call, *(replace(call, store=other, labels=None) for other in others)]
         arrays = [one.open() for one in calls]
-        existing = call.existing()
+        mask = call.sample_mask()
         with call.computing():
-            frequencies = call.with_frequencies(arrays[0], existing).balanced
+            frequencies = call.with_frequencies(arrays[0], mask).balanced
             calls = [replace(one, balanced=frequencies) for one in calls]
             start = time.perf_counter()
             result = run(
-                {name: one.scored(mine, existing) for name, one, mine in zip(called, calls, arrays, strict=True)},
+                {name: one.scores(opened, mask) for name, one, opened in zip(model_names, calls, arrays, strict=True)},
                 None if call.labels is None else arrays[0].labels,
                 k or DEFAULT_BUDGETS,
                 straddle=straddle,
                 clusters=call.column(clusters_name, "--clusters"),
-                **existing,
-                **call.how,
+                **mask,
+                **call.run_options,
             )
             seconds = time.perf_counter() - start
         result.attrs["store"] = [one.location for one in arrays]
@@ -138,13 +145,13 @@ def compare(
 
 
 def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
-    """Return what models are called: as said, or the last parts of their stores' paths."""
+    """Return the names of the models: those of --name, or the last parts of their stores' paths."""
     from ..files.rows import SUFFIXES
     from ..store import shown
 
     if names and len(names) != len(stores):
         raise OptionError(
-            f"--name must be given once for each of the {len(stores)} stores; got {len(names)}. Name all, or none."
+            f"--name must be repeated for each of the {len(stores)} stores; got {len(names)}. Name all, or none."
         )
     last = [shown(store).rstrip("/").rpartition("/")[2] for store in stores]
     ends = (".zarr", *SUFFIXES[::-1])
@@ -156,15 +163,15 @@ def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
     return [f"{name} ({i + 1})" for i, name in enumerate(called)]
 
 
-@click.command(cls=Command, short_help="Classes that are in sets together.")
+@click.command(cls=Command, short_help="Classes that are often in sets together.")
 @call_options("store arrays activation samples")
-@budget_option("Budget: labels per sample on average, such as 5 or 2.5.", required=True)
-@click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="How many pairs to show.")
+@budget_option("Labels per sample on average (budget), such as 5 or 2.5.", required=True)
+@click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="Number of pairs to show.")
 @options("nan missing json quiet cluster")
 def pairs(call: Call, k: list[Fraction], most: int) -> None:
-    """Which classes are in average-k sets together, the most frequent pairs first.
+    """Print the pairs of classes that are most often in average-k sets together: the model confuses them.
 
-    These the model takes for each other. Names of classes are those stored beside the scores. Two reads.
+    Class names are those in the store. Takes two reads.
 
     Example: avgk pairs scores.zarr -k 2
 
@@ -174,10 +181,10 @@ def pairs(call: Call, k: list[Fraction], most: int) -> None:
     from ..report import print_pairs
 
     if len(k) != 1:
-        raise OptionError(f"-k must be one budget for pairs; got {len(k)}. Ask for one at a time.")
-    arrays, existing = call.open(), call.existing()
+        raise OptionError(f"-k must be one budget for pairs; got {len(k)}. Pass one at a time.")
+    arrays, mask = call.open(), call.sample_mask()
     with call.computing():
-        scores = call.scored(arrays, existing)
-        result = set_pairs(scores, k[0], n_pairs=most, **existing, **call.how)
+        scores = call.scores(arrays, mask)
+        result = set_pairs(scores, k[0], n_pairs=most, **mask, **call.run_options)
     result.attrs["store"] = arrays.location
     call.show(result, print_pairs, most)

@@ -1,4 +1,4 @@
-"""How commands run: an error is one line on stderr, spelled as on the command line and without secrets, and an exit status.
+"""Running of commands: an error becomes one line on stderr, in terms of the command line and without secrets, and an exit status.
 
 0 done, 1 failed, 2 refused, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
@@ -21,9 +21,9 @@ import click
 
 from ..credentials import SECRET_NAME, environment_secrets, has_short, hide, secrets_of
 from ..errors import AvgkError, ClusterError, LeftoverWarning, ReadError, ResultWarning, WriteError, clean, visible
-from .printing import printing_log, status, tell_error
+from .printing import print_error, printing_log, status
 
-#: What an error says, and what it says to someone who typed a command.
+#: Texts of Python errors, and their form on the command line.
 _FORMS = (
     (r"[\w=\"']+ \(on the command line (--[^)]+)\)", r"\1"),
     (r"Name the array to use\.", "Name the array to use with --scores NAME or --labels NAME."),
@@ -56,7 +56,7 @@ def spelled(message: str) -> str:
 
 
 def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
-    """Return what must not be shown of the words of a command line.
+    """Return the secrets among the words of a command line.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
     ('swordfish',)
 
     """
-    found: list[str] = []
+    secrets: list[str] = []
     awaited = False
     for word in words:
         text = re.sub(r"^--(storage|out|calibration|checkpoint)-option(=|$)", "", word)
@@ -72,72 +72,65 @@ def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
         name, equals, value = text.partition("=")
         if not awaited or (word.startswith("-") and text == word):
             awaited = False
-            found += secrets_of({name: value}) if SECRET_NAME.search(name) and equals else secrets_of(word, value)
+            secrets += secrets_of({name: value}) if SECRET_NAME.search(name) and equals else secrets_of(word, value)
         elif name and value:
             awaited = False
-            found += secrets_of({name: value})
+            secrets += secrets_of({name: value})
         else:  # secret = swordfish
-            found += [part for part in (name, value) if part]
-    return tuple(found)
+            secrets += [part for part in (name, value) if part]
+    return tuple(secrets)
 
 
-#: What the system says of a full disk, a quota that is used up, or a file that may not grow.
+#: Error numbers of a full disk, a used-up quota, and a file that may not grow.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-#: Characters of a secret that no word of an error of ours is likely to be.
+#: A secret of this length is unlikely to be a word of an error message.
 _LONG = 8
 
 
 class Command(click.Command):
-    """A command that takes ``--debug``, too, as the group does before its name."""
+    """A command with the option ``--debug``, which the group also takes before its name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(debug_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words of the command; refuse an empty name, path, number or list: what an unset shell variable gives."""
+        """Parse the arguments and refuse empty ones, which unset shell variables leave."""
         if not ctx.resilient_parsing:
-            given, _, _ = self.make_parser(ctx).parse_args(list(args))
+            values, _, _ = self.make_parser(ctx).parse_args(list(args))
             for param in self.get_params(ctx):
-                value = given.get(param.name or "")
+                value = values.get(param.name or "")
                 texts = value if isinstance(value, (list, tuple)) else [value]
                 if any(isinstance(text, str) and not text.strip() for text in texts):
-                    todo = "Give one" if param.required else "Give one, or leave it out"
+                    action = "Pass one" if param.required else "Pass one, or leave it out"
                     raise click.BadParameter(
-                        f"it must not be empty. {todo}; an unset shell variable is empty.", ctx, param
+                        f"it must not be empty. {action}; an unset shell variable is empty.", ctx, param
                     )
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command, whose phases are named on a terminal."""
+        """Run the command with its phases shown on a terminal."""
         with status(ctx.params.get("quiet", True)):  # without that option there is nothing to wait for
             return super().invoke(ctx)
 
 
 def debug_option() -> click.Option:
-    """Return the option ``--debug``; the group looks for it among the arguments."""
+    """Return the option ``--debug``, which the group looks up among the arguments."""
     return click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
 
 class _InterruptError(Exception):
-    """Ctrl-C or SIGTERM: click would print an empty line for it."""
-
-    def __init__(self, message: str = "interrupted", status: int = INTERRUPTED) -> None:
-        super().__init__(message)
-        self.status = status
+    """Caused by Ctrl-C or SIGTERM, for which click would print an empty line."""
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: what undoes an interrupted write undoes this one."""
+    """SIGTERM, which undoes unfinished writes as Ctrl-C does."""
 
 
 @contextmanager
-def _answering_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does; a second one does not disturb the tidying up.
-
-    Where the process has an answer of its own, or ignores the signal, that stays.
-    """
+def _handle_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, unless the process handles it already; a second one is ignored."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -154,20 +147,20 @@ def _answering_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _telling_leftovers(quiet: bool) -> Iterator[None]:
-    """Show what was done about an earlier run's leavings as a line on stderr, unless quiet. Of results, commands tell themselves."""
+def _print_leftovers(quiet: bool) -> Iterator[None]:
+    """Print warnings about leftovers of earlier runs as lines on stderr, unless quiet; commands print those about results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "always", LeftoverWarning)
-        warnings.simplefilter("ignore", ResultWarning)  # commands say that themselves
+        warnings.simplefilter("ignore", ResultWarning)  # printed with the result
         show = warnings.showwarning
 
-        def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def print_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, LeftoverWarning):
-                tell_error(f"avgk: {message}")
+                print_error(f"avgk: {message}")
             else:
                 show(clean(str(message)), category, *place, **more)
 
-        warnings.showwarning = tell
+        warnings.showwarning = print_warning
         yield
 
 
@@ -176,22 +169,22 @@ class Group(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command line; exits with the status of what failed."""
-        given = args[0] if args else kwargs.get("args")
-        words = list(sys.argv[1:] if given is None else given)
+        arguments = args[0] if args else kwargs.get("args")
+        words = list(sys.argv[1:] if arguments is None else arguments)
         try:
             quiet = "--quiet" in words
-            with _answering_sigterm(), _telling_leftovers(quiet), printing_log(quiet):
+            with _handle_sigterm(), _print_leftovers(quiet), printing_log(quiet):
                 return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
-            status = _tell(error, error.format_message(), REFUSED, words)
-        except (_Terminated, _InterruptError) as error:
-            stop = _interruption(error)
-            status = _tell(error, str(stop), stop.status, words)
-        except (KeyboardInterrupt, click.Abort) as error:
-            status = _tell(error, "interrupted", INTERRUPTED, words)
+            status = _report(error, error.format_message(), REFUSED, words)
+        except (KeyboardInterrupt, click.Abort, _InterruptError) as error:
+            if isinstance(error.__cause__ or error, _Terminated):
+                status = _report(error, "terminated", TERMINATED, words)
+            else:
+                status = _report(error, "interrupted", INTERRUPTED, words)
         except Exception as error:
             refused = isinstance(error, AvgkError) and not isinstance(error, (ClusterError, ReadError, WriteError))
-            status = _tell(error, _message(error), REFUSED if refused else FAILED, words)
+            status = _report(error, _message(error), REFUSED if refused else FAILED, words)
         sys.exit(status)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -199,7 +192,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise _interruption(error) from error
+            raise _InterruptError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order they were added: the most used first."""
@@ -217,15 +210,8 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _interruption(error: BaseException) -> _InterruptError:
-    """Return what to say about Ctrl-C or SIGTERM."""
-    if isinstance(error, _InterruptError):
-        return error
-    return _InterruptError("terminated", TERMINATED) if isinstance(error, _Terminated) else _InterruptError()
-
-
 def _message(error: Exception) -> str:
-    """Return what to say about an error: the package's own say it themselves."""
+    """Return the message of an error; those of the system get an explanation."""
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return f"could not write the output: {error.strerror}. Make room, or choose another place."
     if isinstance(error, OSError) and not isinstance(error, AvgkError) and error.filename is not None:
@@ -233,20 +219,20 @@ def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _tell(error: BaseException, message: str, status: int, words: list[str]) -> int:
-    """Say what failed, without the credentials among the words of the command line; return the status."""
+def _report(error: BaseException, message: str, status: int, words: list[str]) -> int:
+    """Print the message of an error without the secrets of the command line; return the status."""
     secrets = {*secrets_in(words), *environment_secrets()}
-    own = isinstance(error, AvgkError)  # without secrets already
-    # What was meant as a secret may have been taken for a name.
+    own = isinstance(error, AvgkError)  # its message has no secrets
+    # A secret may have been parsed as a name.
     names = [s for s in secrets_in(words) if len(s) >= _LONG]
     if " characters) … " in message:  # the cut may have gone through one
         names += [s[i : i + _LONG] for s in names for i in range(0, len(s), _LONG)]
-    told = hide(" ".join(message.split()), names if own else secrets)
+    text = hide(" ".join(message.split()), names if own else secrets)
     trace = hide("".join(traceback.format_exception(error)), secrets)
-    if not own and not isinstance(error, click.ClickException) and has_short(told + trace, secrets):
-        told = type(error).__name__  # of a library, which may say anything
-        trace = f"{''.join(traceback.format_tb(error.__traceback__))}{told}\n"
+    if not own and not isinstance(error, click.ClickException) and has_short(text + trace, secrets):
+        text = type(error).__name__  # the message of a library may have any content
+        trace = f"{''.join(traceback.format_tb(error.__traceback__))}{text}\n"
     if "--debug" in words:
         click.echo(visible(trace, keep="\n"), err=True, nl=False)
-    tell_error(f"avgk: {spelled(told)}")
+    print_error(f"avgk: {spelled(text)}")
     return status

@@ -1,7 +1,8 @@
-"""The command ``avgk``: its group, and what it knows of itself."""
+"""The command ``avgk``: the group of all commands, with ``schema`` and ``completion``."""
 
 from __future__ import annotations
 
+import json
 import sys
 
 import click
@@ -20,7 +21,10 @@ from .stores import compile_ahead, demo, info, ingest, join, simulate, verify
 def main(ctx: click.Context) -> None:
     """Evaluate average-k and top-k classification on score matrices of any size, exactly.
 
-    Exit status: 0 done, 1 failed, 2 refused, 130 interrupted, 143 terminated.
+    Top-k returns the k labels with the highest scores of each sample. Average-k returns every label whose score exceeds one
+    threshold, which is set so that samples have k labels on average.
+
+    Exit status: 0 done, 1 failed, 2 invalid input or usage, 130 interrupted, 143 terminated.
 
     Example: avgk demo --samples 5000 --classes 100
     """
@@ -28,19 +32,14 @@ def main(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@click.command(cls=Command, short_help="The JSON Schema of what a command prints.")
+@click.command(cls=Command, short_help="Print the JSON Schema of the output of a command.")
 @click.argument("command", metavar="[COMMAND]", required=False, type=click.Choice(list(SCHEMAS)))
 def schema(command: str | None) -> None:
-    """The JSON Schema of what a COMMAND prints with --json; without one, the commands that have one.
+    """Print the JSON Schema of the output of COMMAND --json; without COMMAND, list the commands that have one.
 
     Example: avgk schema evaluate
     """
-    from .printing import print_json
-
-    if command is None:
-        click.echo("\n".join(SCHEMAS))
-    else:
-        print_json(SCHEMAS[command])
+    click.echo("\n".join(SCHEMAS) if command is None else json.dumps(SCHEMAS[command], indent=1))
 
 
 @click.command(cls=Command, short_help="Print the completion script of a shell.")
@@ -71,21 +70,21 @@ for _command in (
     main.add_command(_command)
 
 
-# The command ``dask avgk``: all of ``avgk`` under Dask's own command, which finds it by the entry point ``dask_cli``.
+# The command ``dask avgk``, which Dask finds by the entry point ``dask_cli``.
 
 
 class _Inside(Group):
-    """Hands its words on to ``avgk`` as they are, so that errors and exit statuses are told there, not by Dask's group."""
+    """Passes its arguments on to ``avgk``, so that errors and exit statuses do not come from Dask's group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words; completion alone looks at them here."""
+        """Keep the arguments unparsed, except for completion."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         ctx.args = list(args)
         return ctx.args
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run ``avgk``, and exit as it does."""
+        """Run ``avgk`` and exit with its status."""
         sys.exit(main.main(args=ctx.args, prog_name=ctx.command_path))
 
 

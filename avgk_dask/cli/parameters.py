@@ -1,7 +1,7 @@
-"""What several commands share: options, each declared once, and the ``Call`` that holds what was chosen with them.
+"""The options that commands share, each declared once, and the ``Call`` that holds their values.
 
-``@call_options(...)`` above a command adds options and hands all shared ones over as one argument ``call``;
-``@options(...)`` adds options alone, so that a command's own ones can stand between them in its help.
+``@call_options(...)`` above a command adds options and passes the values of all shared ones as one argument ``call``;
+``@options(...)`` only adds options, so that a command can place its own ones between them in its help.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 
 from ..errors import AvgkError, BudgetError, OptionError
 from .clusters import CLUSTER_OPTIONS, ClusterChoice, cluster
-from .printing import look, remark, shows_progress
+from .printing import remark, shows_progress, text_layout
 
 if TYPE_CHECKING:
     from ..api.options import NanPolicy, Ties
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from ..store import StoredArrays
 
 
-#: What click makes a command of, or a command.
+#: A function, or the command that click makes of it.
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
-#: More budgets than this in one range are a typing error.
+#: A range of more budgets is a typing error.
 _MOST_BUDGETS = 100_000
-#: What groups of samples are, on the command line.
-CLUSTERS = "Name or path, as for --labels, of an integer a sample: standard errors are those of independent clusters."
-NO_LABELS = "errors need labels: name them with --labels NAME, or give a file with --labels labels.npy"
-BY = "class, or the name or path, as for --labels, of an integer a sample: the groups to break errors down by."
+CLUSTERS = (
+    "Clusters of samples, for cluster-robust standard errors: one integer per sample (name or path, as for --labels)."
+)
+NO_LABELS = "errors need labels: name them with --labels NAME, or pass a file with --labels labels.npy"
+GROUPS = "class, or groups as one integer per sample (name or path, as for --labels)."
 
 
 class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -59,7 +60,7 @@ class Budgets(click.ParamType):  # type: ignore[type-arg,unused-ignore]
                 "a range of budgets must be two integers, the lower first, such as 1:10 "
                 f"(at most {_MOST_BUDGETS:,}); got {part!r}.", param, ctx,
             )  # fmt: skip
-        from ..exact.budgets import parse_budget  # late: it brings NumPy along, which help and completion do not need
+        from ..exact.budgets import parse_budget  # late: help and completion do not need NumPy
 
         try:
             return [parse_budget(part)]
@@ -74,24 +75,26 @@ def budget_option(text: str, *, required: bool = False) -> Callable[[Decorated],
     return click.option("-k", "k", type=Budgets(), required=required, help=text)
 
 
-def results_option(what: str) -> Callable[[Decorated], Decorated]:
-    """Return the option ``--out`` of commands that write a folder of results."""
-    return click.option("--out", type=click.Path(path_type=pathlib.Path), help=what)
+def results_option(text: str) -> Callable[[Decorated], Decorated]:
+    """Return the option ``--out`` for a folder of results."""
+    return click.option("--out", type=click.Path(path_type=pathlib.Path), help=text)
 
 
 def choice_option(*names: str, words: Sequence[str], text: str) -> Callable[[Decorated], Decorated]:
-    """Return an option that takes one of some words, by default the first."""
+    """Return an option that takes one of several words, by default the first."""
     return click.option(*names, type=click.Choice(words), default=words[0], show_default=True, help=text)
 
 
 def _pairs(name: str, text: str) -> Any:
-    """Return an option for settings of a file system."""
+    """Return an option for storage options."""
     return click.option(name, multiple=True, metavar="KEY=VALUE", help=text)
 
 
 _AT_LEAST_1, _PATH = click.IntRange(min=1), click.Path()
-_STORAGE = _pairs("--storage-option", "How to reach the store, such as endpoint_url=http://host:9000 or anon=true.")
-#: Options that several commands have, by what they are about, in the order of the help text.
+_STORAGE = _pairs(
+    "--storage-option", "Storage option of the store, such as anon=true or endpoint_url=http://host:9000; repeatable."
+)
+#: Shared options by topic, in the order of the help text.
 _OPTIONS: dict[str, tuple[Any, ...]] = {
     "store": (click.argument("store", type=_PATH),),
     "calibration": (click.argument("store", type=_PATH, metavar="CALIBRATION"),),
@@ -100,7 +103,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         click.option("--scores", "scores_name", metavar="NAME", help="Name of the scores inside the store or file."),
         click.option(
             "--labels", "labels_name", metavar="NAME",
-            help="Name of the labels inside the store or file, or the path of a file, such as .npy, or of another store.",
+            help="Name of the labels inside the store or file, or the path of a file (.npy, ...) or store with labels.",
         ),
         _STORAGE,
     ),
@@ -108,65 +111,65 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
     "activation": (
         click.option(
             "--activation", type=click.Choice(["softmax", "sigmoid"]),
-            help="The scores are logits: make probabilities of them while they are read.",
+            help="Convert logits to probabilities while reading.",
         ),
-        click.option("--temperature", type=float, metavar="T", help="Divide the logits by T first."),
+        click.option("--temperature", type=float, metavar="T", help="Divide logits by T before --activation."),
         click.option(
             "--calibration", "calibration_file", metavar="FILE",
-            help="The file that avgk calibrate wrote: make probabilities of logits by it.",
+            help="Convert logits to probabilities with the file written by avgk calibrate.",
         ),
         click.option(
             "--balanced", metavar="FILE",
-            help="labels, or a file with a number for each class: divide scores by how frequent their class is, so that rare "
-            "ones count as much.",
+            help="Divide scores by class frequencies, so that rare classes count as much as others: the word labels, to count "
+            "them, or a file with one number per class.",
         ),
     ),
     "samples": (
         click.option(
             "--where", "where_name", metavar="NAME",
-            help="Name or path, as for --labels, of booleans: samples where it is False do not exist (padding).",
+            help="One boolean per sample (name or path, as for --labels): False excludes the sample, such as padding.",
         ),
-        click.option("--ignore-index", type=int, metavar="N", help="Samples with this label do not exist."),
+        click.option("--ignore-index", type=int, metavar="N", help="Exclude samples with this label."),
     ),
     "ties": (
-        choice_option("--ties", words=("first", "spread"), text="Which ties are kept: the first ones, or spread over the samples."),
+        choice_option("--ties", words=("first", "spread"), text="Ties to keep: the first ones, or spread over the samples."),
     ),
-    "nan": (choice_option("--nan-policy", words=("raise", "lowest"), text="What to do with NaN: refuse it, or rank it last."),),
+    "nan": (choice_option("--nan-policy", words=("raise", "lowest"), text="NaN among the scores: raise an error, or rank it last."),),
     "missing": (
-        choice_option("--missing", words=("raise", "fill"), text="A chunk that is not there: refuse it, or take it as the fill value."),
+        choice_option("--missing", words=("raise", "fill"), text="A missing chunk: raise an error, or use the fill value."),
     ),
     "json": (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document (avgk schema describes it)."),
     ),
-    "quiet": (click.option("--quiet", is_flag=True, help="No progress bar and no remarks: errors alone on stderr."),),
+    "quiet": (click.option("--quiet", is_flag=True, help="Print only errors on stderr: no progress, no remarks."),),
     "checkpoint": (
         click.option(
-            "--checkpoint", metavar="PLACE",
-            help="Keep what is found in this folder or below this URL: started again, the command reads only what is missing.",
+            "--checkpoint", metavar="PATH",
+            help="Save progress in this folder or URL. The same command, run again, continues from there.",
         ),
-        _pairs("--checkpoint-option", "How to reach the checkpoint, such as anon=true."),
+        _pairs("--checkpoint-option", "Storage option of the checkpoint, such as anon=true."),
     ),
     "cluster": CLUSTER_OPTIONS,
-    "overwrite": (click.option("--overwrite", is_flag=True, help="Replace a store that is there."),),
+    "overwrite": (click.option("--overwrite", is_flag=True, help="Replace an existing store."),),
     "out": (
         click.option("--out", required=True, type=_PATH, help="Path or URL of the new store."),
-        _pairs("--out-option", "How to reach the new store, such as anon=true."),
+        _pairs("--out-option", "Storage option of the new store, such as anon=true."),
     ),
     "layout": (
-        click.option("--dtype", metavar="DTYPE", help="Type of the stored scores, such as float16; rounding is said."),
-        click.option("--chunk-rows", type=_AT_LEAST_1, help="Rows of a chunk (about 10 MB of them)."),
+        click.option("--dtype", metavar="DTYPE", help="Type of the stored scores, such as float16. Rounding is reported."),
+        click.option("--chunk-rows", type=_AT_LEAST_1, help="Rows per chunk.  [default: about 10 MB]"),
         click.option(
             "--codec", type=click.Choice(["blosc", "zstd", "gzip", "none"]),
-            help="How chunks are compressed (blosc); each has a checksum.",
+            help="Compression of the chunks; each also has a checksum.  [default: blosc]",
         ),
-        click.option("--shard-chunks", type=_AT_LEAST_1, help="Chunks to a shard (4 on object stores)."),
+        click.option("--shard-chunks", type=_AT_LEAST_1, help="Chunks per shard.  [default: 4 on object stores]"),
         click.option("--top-m", type=_AT_LEAST_1, help="Keep only the M largest scores of each row."),
     ),
 }  # fmt: skip
 
 
 def options(names: str) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds shared options to a command, in this order."""
+    """Return a decorator that adds shared options, named by topic, to a command."""
 
     def add(command: Decorated) -> Decorated:
         for option in reversed([option for name in names.split() for option in _OPTIONS[name]]):
@@ -177,12 +180,12 @@ def options(names: str) -> Callable[[Decorated], Decorated]:
 
 
 def call_options(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds shared options to a command, and hands over all it has as one argument ``call``."""
+    """Return a decorator that adds shared options to a command, and passes the values of all of them as ``call``."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_call(**chosen: Any) -> None:
-            command(Call.of(chosen), **chosen)
+        def with_call(**values: Any) -> None:
+            command(Call.from_options(values), **values)
 
         return options(names)(with_call)
 
@@ -191,17 +194,17 @@ def call_options(names: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 @dataclass(frozen=True, repr=False)
 class Call:
-    """What was chosen with the shared options: the store and its samples, where to compute, and how to print."""
+    """The values of the shared options: the store and its samples, the cluster, and how to print."""
 
     store: str = ""
     scores_name: str | None = None
-    #: Their name inside the store, or the path of a file.
+    #: Name of the labels inside the store, or path of a file.
     labels: str | None = None
     storage_options: dict[str, str] | None = None
     activation: str | None = None
     temperature: float | None = None
     calibration_file: str | None = None
-    #: What classes are divided by: ``labels``, a file or an array of the store; or the numbers themselves.
+    #: ``labels``, a file, an array of the store, or the frequencies themselves.
     balanced: str | Array | None = None
     where_name: str | None = None
     ignore_index: int | None = None
@@ -215,57 +218,57 @@ class Call:
     cluster: ClusterChoice = field(default_factory=dict)  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, chosen: dict[str, Any]) -> Call:
-        """Take what is shared out of the options of a command."""
-        labels, named = chosen.pop("labels_file", None), chosen.pop("labels_name", None)
+    def from_options(cls, values: dict[str, Any]) -> Call:
+        """Move the values of the shared options of a command into a call."""
+        labels, named = values.pop("labels_file", None), values.pop("labels_name", None)
         if labels is not None and named is not None:
-            raise OptionError("labels must be said once; got LABELS and --labels. Leave one of them out.")
+            raise OptionError("LABELS and --labels are mutually exclusive. Leave one of them out.")
         own: dict[str, Any] = {
             "labels": named if labels is None else str(labels),
-            "storage_options": parse_storage_options(chosen.pop("storage_option", ())),
-            "cluster": {name: chosen.pop(name) for name in ClusterChoice.__annotations__ if name in chosen},
+            "storage_options": parse_storage_options(values.pop("storage_option", ())),
+            "cluster": {name: values.pop(name) for name in ClusterChoice.__annotations__ if name in values},
         }
-        shared = {one.name: chosen.pop(one.name) for one in fields(cls) if one.name in chosen}
+        shared = {one.name: values.pop(one.name) for one in fields(cls) if one.name in values}
         from ..engine.progress import phase
 
         with phase("opening"):
-            from ..api.inputs import sources as inputs  # noqa: F401  # which every command needs, and which takes a second to load
+            from ..api.inputs import sources as inputs  # noqa: F401  # takes a second to load
         return cls(**shared, **own)
 
     @property
     def progress(self) -> bool | None:
-        """Whether and how progress is shown."""
+        """The option ``progress`` of the public functions."""
         return shows_progress(self.quiet)
 
     @property
-    def how(self) -> dict[str, Any]:
-        """What most functions are told besides which samples exist."""
+    def run_options(self) -> dict[str, Any]:
+        """The options that most public functions take."""
         return {"nan_policy": self.nan_policy, "progress": self.progress}
 
     @property
     def checkpoint_place(self) -> object:
-        """Where a run keeps what it finds; None for nowhere."""
+        """The option ``checkpoint`` of the public functions."""
         from ..store.where.locations import locate
 
         if self.checkpoint is None and self.checkpoint_option:
-            raise OptionError("--checkpoint-option must come with --checkpoint; got it alone. Leave it out.")
+            raise OptionError("--checkpoint-option needs --checkpoint. Add --checkpoint PATH, or leave it out.")
         if not self.checkpoint_option:
             return self.checkpoint
         return locate(self.checkpoint, parse_storage_options(self.checkpoint_option, "--checkpoint-option"), write=True)
 
     def computing(self) -> AbstractContextManager[None]:
-        """Compute on the cluster that was chosen."""
+        """Return a context that computes on the chosen cluster."""
         return cluster(self.cluster, self.quiet)
 
     def remark(self, text: str) -> None:
-        """Say something that is no result."""
+        """Print a remark on stderr, unless quiet."""
         remark(text, self.quiet)
 
     def show(self, result: Result, print_text: Callable[..., str], *args: object) -> None:
         """Print a result as JSON, or as text."""
         from ..results.datasets import to_json
 
-        click.echo(to_json(result) if self.as_json else print_text(result, *args, **look()))
+        click.echo(to_json(result) if self.as_json else print_text(result, *args, **text_layout()))
 
     def open(self, *, with_labels: bool = True) -> StoredArrays:
         """Open the arrays; reads metadata only."""
@@ -285,8 +288,8 @@ class Call:
                 )
             return open_stored(self.store, self.scores_name, self.labels, self.storage_options, self.missing)
 
-    def existing(self) -> dict[str, Any]:
-        """Open what says which samples exist, as the functions take it; reads metadata only."""
+    def sample_mask(self) -> dict[str, Any]:
+        """Return the options ``where`` and ``ignore_index`` of the public functions; reads metadata only."""
         from ..api.stores import open_stored
         from ..files import is_row_file
 
@@ -296,7 +299,7 @@ class Call:
         return {"where": where, "ignore_index": self.ignore_index}
 
     def column(self, name: str | None, option: str) -> object:
-        """Open integers stored beside the scores, or a file of them; reads metadata only."""
+        """Open integers stored in the store or in a file; reads metadata only."""
         from ..api.stores import open_stored
         from ..files import is_row_file, open_label_file
 
@@ -309,43 +312,44 @@ class Call:
         except AvgkError as error:
             from ..credentials import shown
 
-            why = str(error).partition(". ")[0]
+            reason = str(error).partition(". ")[0]
             raise OptionError(
-                f"{option} must name integers, one a sample, in the store or a file; got {shown(name)!r} ({why}). Check the name."
+                f"{option} must name one integer per sample, in the store or a file; got {shown(name)!r} ({reason}). Check the name."
             ) from None
 
     def groups(self, name: str | None) -> object:
-        """Return ``class``, or the groups that a column of ``--by`` holds."""
+        """Return ``class``, or the groups in the column of ``--by``."""
         return name if name == "class" else self.column(name, "--by")
 
-    def with_frequencies(self, arrays: StoredArrays, existing: dict[str, Any]) -> Call:
-        """Return the call with the frequencies of classes as numbers; those of labels are counted, which reads them."""
+    def with_frequencies(self, arrays: StoredArrays, mask: dict[str, Any]) -> Call:
+        """Return the call with the frequencies of the classes as numbers; for ``labels`` it reads and counts them."""
         from ..api.probabilities import count_labels_by_class
         from ..files import read_numbers
 
         if not isinstance(self.balanced, str):
             return self
         if self.balanced == "labels":
-            return replace(self, balanced=count_labels_by_class(arrays, **existing))
+            return replace(self, balanced=count_labels_by_class(arrays, **mask))
         return replace(self, balanced=read_numbers(self.balanced))
 
-    def scored(self, arrays: StoredArrays, existing: dict[str, Any]) -> object:
-        """Return the scores of opened arrays, as an activation and the frequencies of classes make them."""
+    def scores(self, arrays: StoredArrays, mask: dict[str, Any]) -> object:
+        """Apply the activation and the frequencies of the classes to the scores of opened arrays."""
         from ..api.probabilities import balanced
 
-        frequencies = self.with_frequencies(arrays, existing).balanced
-        made = self._probabilities(arrays)
+        frequencies = self.with_frequencies(arrays, mask).balanced
+        scores = self._probabilities(arrays)
         assert not isinstance(frequencies, str)
-        return made if frequencies is None else balanced(made, frequencies)
+        return scores if frequencies is None else balanced(scores, frequencies)
 
     def _probabilities(self, arrays: StoredArrays) -> object:
-        """Return opened arrays, or the probabilities that a calibrator or an activation makes of their scores."""
+        """Apply the calibrator or the activation to the scores of opened arrays."""
         from ..api.probabilities import activated
 
         if self.calibration_file is not None:
             if self.activation is not None or self.temperature is not None:
                 raise OptionError(
-                    "--calibration must come without --activation and --temperature; got both. The file has a softmax of its own."
+                    "--calibration cannot be combined with --activation or --temperature, because its file includes a softmax. "
+                    "Leave one of them out."
                 )
             from ..calibration import load
 
@@ -354,13 +358,13 @@ class Call:
             return activated(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
         if self.temperature is not None:
             raise OptionError(
-                f"--temperature must come with --activation; got {self.temperature:g} alone. Add --activation softmax."
+                f"--temperature needs --activation; got {self.temperature:g} alone. Add --activation softmax."
             )
         return arrays
 
 
 def parse_storage_options(pairs: tuple[str, ...], name: str = "--storage-option") -> dict[str, str] | None:
-    """Return the storage options as a mapping; None where there are none."""
+    """Return the storage options as a mapping, or None without any."""
     for pair in pairs:
         key, equals, _ = pair.partition("=")
         if not equals or not key.strip():

@@ -1,14 +1,13 @@
-"""What commands print: results on stdout, progress and remarks on stderr.
+"""Printing and writing the results of commands: results go to stdout, progress and remarks to stderr.
 
-On a terminal, lines fit its width (or ``COLUMNS``) and have colours, unless ``NO_COLOR`` or ``TERM=dumb`` is set. Elsewhere they
-are as long as they are, and plain.
+On a terminal, lines fit its width (or ``COLUMNS``) and have colours unless ``NO_COLOR`` or ``TERM=dumb`` is set. In a pipe, lines
+have any length and no colours.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import pathlib
 import sys
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
 
 
 def shows_progress(quiet: bool) -> bool | None:
-    """Return how to show progress: True for a bar, on a terminal, None for lines in the log, False where told to be quiet."""
+    """Return True for a progress bar on a terminal, None for lines in the log, or False if quiet."""
     return False if quiet else sys.stderr.isatty() or None
 
 
-class Look(TypedDict):
-    """How text is laid out, as the functions of ``report`` take it."""
+class Layout(TypedDict):
+    """The options of the functions of ``report`` for the layout of text."""
 
     width: int | None
     colour: bool
 
 
-def look(stream: TextIO | None = None) -> Look:
-    """Return how text is laid out for a stream, by default stdout."""
+def text_layout(stream: TextIO | None = None) -> Layout:
+    """Return the layout of text for a stream, by default stdout."""
     stream = stream or sys.stdout
     if not stream.isatty():
         return {"width": None, "colour": False}
@@ -49,13 +48,13 @@ def look(stream: TextIO | None = None) -> Look:
     return {"width": terminal_size(stream).columns, "colour": not plain}
 
 
-def tell(text: str) -> None:
-    """Print a sentence of a result, which fits a terminal."""
+def print_sentence(text: str) -> None:
+    """Print a sentence on stdout, wrapped on a terminal."""
     click.echo("\n".join(_wrapped(text, sys.stdout)))
 
 
-def tell_error(text: str) -> None:
-    """Print a sentence on stderr: one line, or as many as it takes on a terminal."""
+def print_error(text: str) -> None:
+    """Print a sentence on stderr, wrapped on a terminal."""
     from ..engine.progress import current_progress
 
     with current_progress().aside():
@@ -63,18 +62,17 @@ def tell_error(text: str) -> None:
 
 
 def _wrapped(text: str, stream: TextIO) -> list[str]:
-    """Return a sentence as the lines that a stream has room for."""
-    width = look(stream)["width"]
+    width = text_layout(stream)["width"]
     if width is None:
         return [clean(text)]
-    from ..results.text import wrapped
+    from ..results.text import wrap
 
-    return wrapped(text, width, indent=2)
+    return wrap(text, width, indent=2)
 
 
 @contextmanager
 def status(quiet: bool) -> Iterator[None]:
-    """Name the phases of a command on a line of the terminal."""
+    """Show the phases of a command on a line of the terminal."""
     if not shows_progress(quiet):
         yield
         return
@@ -86,7 +84,7 @@ def status(quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def printing_log(quiet: bool) -> Iterator[None]:
-    """Print the log of the package on stderr where that is no terminal; on one, bars tell as much."""
+    """Print the log of the package on stderr unless that is a terminal, which has progress bars."""
     log = logging.getLogger("avgk_dask")
     handler, before = logging.NullHandler() if quiet else _Lines(), log.level
     if shows_progress(quiet):
@@ -106,43 +104,37 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        tell_error(f"avgk: {record.getMessage()}")
+        print_error(f"avgk: {record.getMessage()}")
 
 
 def remark(text: str, quiet: bool) -> None:
-    """Say something that is no result."""
+    """Print a remark on stderr, unless quiet."""
     if not quiet:
-        tell_error(text)
+        print_error(text)
 
 
 def print_json(value: object) -> None:
     """Print one JSON document; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
-    click.echo(json.dumps(_plain(value), indent=1, allow_nan=False).replace("\x7f", r"\u007f"))  # JSON leaves DEL raw
+    from ..results.datasets import plain_json
 
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    click.echo(
+        json.dumps(plain_json(value), indent=1, allow_nan=False).replace("\x7f", r"\u007f")
+    )  # JSON leaves DEL raw
 
 
 # The folder of results: metrics.json, metrics.zarr and report.html.
 
 
-#: What is written; where all are there already, they are replaced.
+#: The files of a folder of results.
 _NAMES = ("metrics.json", "metrics.zarr", "report.html")
 
 
 class ResultsFolder:
-    """A folder for results, which no other run may write meanwhile: nothing half-written is left in it. Without one, nothing is written."""
+    """A folder for results, locked and written atomically; with ``out=None`` nothing is written."""
 
     def __init__(self, out: pathlib.Path | None, *, quiet: bool = True, with_report: bool = True) -> None:
         if is_url(out):
-            raise OptionError(f"--out must be a folder on this machine; got {shown(out)!r}. Choose a local one.")
+            raise OptionError(f"--out must be a local folder; got {shown(out)!r}. Choose one on this machine.")
         self.out, self.quiet, self.names = out, quiet, _NAMES if with_report else _NAMES[:2]
 
     def __enter__(self) -> Self:
@@ -162,7 +154,7 @@ class ResultsFolder:
             self._leased.release()
 
     def write(self, result: Result, write_page: Callable[..., None] | None = None, **parts: object) -> None:
-        """Write all results to a folder beside their own first, then move them in; say so unless quiet."""
+        """Write all results to a temporary folder, move them to theirs, and say so unless quiet."""
         from ..engine.progress import phase
         from ..results.datasets import to_json
         from ..store import StagingDir, write_result, writing
@@ -171,18 +163,18 @@ class ResultsFolder:
             return
         is_done = False
         with phase("writing"), writing(str(self.out)):
-            aside = StagingDir.under(self._leased.lease, self.out.resolve())
+            staged = StagingDir.under(self._leased.lease, self.out.resolve())
             try:
-                aside.new.mkdir()
-                (aside.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
-                write_result(result, aside.new / "metrics.zarr")
+                staged.new.mkdir()
+                (staged.new / "metrics.json").write_text(to_json(result), encoding="utf-8")
+                write_result(result, staged.new / "metrics.zarr")
                 if write_page is not None:
-                    write_page(result, aside.new / "report.html", **parts)
+                    write_page(result, staged.new / "report.html", **parts)
                 self._leased.lease.check(surely=True)
-                aside.move_in()
+                staged.move_in()
                 is_done = True
             finally:
-                aside.remove(for_good=not is_done)
+                staged.remove(for_good=not is_done)
         if write_page is None:
             remark(f"wrote {self.out / 'metrics.json'} and metrics.zarr", self.quiet)
         else:
@@ -190,16 +182,16 @@ class ResultsFolder:
 
 
 def check_out(out: pathlib.Path, names: tuple[str, ...] = _NAMES) -> None:
-    """Refuse a place for results that is a store or no folder, or holds files of their names that are none."""
+    """Check that a folder for results is not a store, and has either no results or those of the same command."""
     from ..store import is_store
 
     if is_store(out) or (out.exists() and not out.is_dir()):
         raise OptionError(
             f"--out must be a folder for the results; got {str(out)!r}, which is a store or a file. Choose another."
         )
-    there = [name for name in _NAMES if (out / name).exists()]
-    if there and there != list(names):
+    existing = [name for name in _NAMES if (out / name).exists()]
+    if existing and existing != list(names):
         raise OptionError(
-            f"--out must be a folder without {', '.join(_NAMES)}, or with those of an earlier run of the same command, which are replaced; "
-            f"got {str(out)!r} with {', '.join(there)}. Choose another."
+            f"--out must be a folder without {', '.join(_NAMES)}, or with the results of the same command, which are replaced; "
+            f"got {str(out)!r} with {', '.join(existing)}. Choose another."
         )

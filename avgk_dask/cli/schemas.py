@@ -1,8 +1,8 @@
-"""What each command prints with ``--json``, as JSON Schema: ``avgk schema COMMAND`` prints it.
+"""The JSON Schema of the output of each command with ``--json``; ``avgk schema COMMAND`` prints it.
 
-Result Datasets are described by the tables of ``results.registry``: what a table always has is required. Other documents
-are lists of properties, and a property that several commands print is declared once. Numbers that JSON cannot hold are
-the strings "NaN", "Infinity" and "-Infinity".
+Result Datasets are described by the tables of ``results.registry``, whose variables with ``always`` are required. Other
+documents are lists of properties, and a property of several commands is declared once. Numbers that JSON cannot represent
+are the strings "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _one_of(*values: object) -> Schema:
     return {"enum": list(values)}
 
 
-#: What properties hold that have the same name in all commands, or in all but one.
+#: Schemas of properties by name; a command may override one.
 _PROPERTIES: dict[str, Schema] = {
     **dict.fromkeys(("store", "file", "source", "made_by", "dtype", "message", "rounding", "truncated", "encoding"), _TEXT),
     **dict.fromkeys(("labels", "kind", "report"), _TEXT),
@@ -55,7 +55,7 @@ _PROPERTIES: dict[str, Schema] = {
 
 
 def _object(names: str, description: str = "", **special: Schema) -> Schema:
-    """Return the schema of an object that has all the named properties and no others; those with ``?`` may be null."""
+    """Return the schema of an object with exactly the named properties; those with ``?`` may be null."""
     known, properties = _PROPERTIES | special, {}
     for name in names.split():
         bare = name.removesuffix("?")
@@ -85,7 +85,7 @@ _FINGERPRINT: Schema = {"type": "string", "description": "SHA-256 of the manifes
 def _dataset(
     names: str, table: Mapping[str, Variable], attrs: str = "n_samples n_classes n_labelled store reads", **special: Schema
 ) -> Schema:  # fmt: skip
-    """Return the schema of a result Dataset that has these variables, all that a table always has, and these attributes."""
+    """Return the schema of a result Dataset with these variables, the required ones of a table, and these attributes."""
     needed = {name: _PROPERTIES[name] for name in attrs.split()} | special
     return _object(
         "variables coords attrs",
@@ -104,7 +104,7 @@ def _dataset(
     )
 
 
-#: Errors are "NaN" where there are no labels, and what needs an integer k where k is none.
+#: Errors are "NaN" without labels, and variables that need an integer k for a fractional k.
 _RESULT = _dataset("k", VARIABLES)
 _COVERED = _dataset(
     "size", COVERAGE,

@@ -1,4 +1,4 @@
-"""``avgk ingest``, ``verify``, ``join``, ``info``, ``simulate``, ``demo`` and ``compile``: what makes stores, and looks at them."""
+"""``avgk ingest``, ``verify``, ``join``, ``info``, ``simulate``, ``demo`` and ``compile``: make and inspect stores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,29 +15,26 @@ from ..credentials import shown
 from ..errors import OptionError
 from .group import FAILED, Command, spelled
 from .parameters import Call, call_options, options, parse_storage_options
-from .printing import ResultsFolder, look, print_json, shows_progress, tell
-
-if TYPE_CHECKING:
-    from ..results.datasets import Result
+from .printing import ResultsFolder, print_json, print_sentence, shows_progress, text_layout
 
 
-@click.command(cls=Command, short_help="Make a store of a file or another store.")
+@click.command(cls=Command, short_help="Copy a file or store into a fast, verified store.")
 @click.argument("scores", type=click.Path(allow_dash=True))
 @click.argument("labels", type=click.Path(), required=False)
 @options("out")
-@click.option("--scores", "scores_name", metavar="NAME", help="Column, member or array that holds the scores.")
-@click.option("--labels", "labels_name", metavar="NAME", help="Column, member or array that holds the labels.")
+@click.option("--scores", "scores_name", metavar="NAME", help="Column, member or array with the scores.")
+@click.option("--labels", "labels_name", metavar="NAME", help="Column, member or array with the labels.")
 @options("layout")
-@click.option("--append", is_flag=True, help="Add the rows to the finished store at --out, laid out as that is.")
+@click.option("--append", is_flag=True, help="Append the rows to the complete store at --out, in its layout.")
 @options("overwrite missing storage json quiet")
 def ingest(
     scores: str, labels: str | None, out: str, storage_option: tuple[str, ...], out_option: tuple[str, ...], as_json: bool,
     quiet: bool, **how: Any,
 ) -> None:  # fmt: skip
-    """Copy scores from a file or another store into a store that reads fast, and verify it.
+    """Copy scores from a file or another store into a store that is fast to read, and verify it.
 
-    SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files,
-    a Zarr store, or - for an .npy stream; LABELS a file or store of their own, if they have one.
+    SCORES is an .npy, .npz, .parquet, .csv, .arrow or .feather file, a folder of Parquet or Arrow files, a Zarr store, or - for
+    an .npy stream. LABELS is a separate file or store of the labels, if there is one.
 
     Example: avgk ingest scores.npy labels.npy --out new.zarr
     """
@@ -47,61 +44,63 @@ def ingest(
         from ..api.ingestion import ingest as run
         from ..store import shown
 
-    found = run(
+    ingested = run(
         scores, labels, out=out, storage_options=parse_storage_options(storage_option),
         out_options=parse_storage_options(out_option, "--out-option"), progress=shows_progress(quiet), **how,
     )  # fmt: skip
-    checked = found.verification
+    checked = ingested.verification
     if as_json:
         names: Sequence[str] = ("n_samples", "n_classes", "has_labels", "rounding", "class_names", "ignored")
-        told = {name: getattr(found, name) for name in names}
-        print_json({"store": shown(out), **told, "n_chunks": checked.n_chunks, "n_bytes": checked.n_bytes})
+        attributes = {name: getattr(ingested, name) for name in names}
+        print_json({"store": shown(out), **attributes, "n_chunks": checked.n_chunks, "n_bytes": checked.n_bytes})
         return
-    tell(
-        f"wrote {found.n_samples:,} samples x {found.n_classes:,} classes "
-        f"{'with' if found.has_labels else 'without'} labels to {shown(out)}: "
+    print_sentence(
+        f"wrote {ingested.n_samples:,} samples x {ingested.n_classes:,} classes "
+        f"{'with' if ingested.has_labels else 'without'} labels to {shown(out)}: "
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
     )
-    if found.class_names:
-        names = found.class_names
+    if ingested.class_names:
+        names = ingested.class_names
         middle = ", …, " if len(names) > 4 else ", " if len(names) > 3 else ""
-        tell(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
-    if found.ignored:
-        more = f" and {len(found.ignored) - 20} more" if len(found.ignored) > 20 else ""
-        tell(f"not used: {', '.join(found.ignored[:20])}{more}")
-    if found.rounding:
-        tell(f"the scores are {found.rounding}")
+        print_sentence(f"each column is a class: {', '.join(names[:3])}{middle}{names[-1] if len(names) > 3 else ''}")
+    if ingested.ignored:
+        more = f" and {len(ingested.ignored) - 20} more" if len(ingested.ignored) > 20 else ""
+        print_sentence(f"not used: {', '.join(ingested.ignored[:20])}{more}")
+    if ingested.rounding:
+        print_sentence(f"the scores are {ingested.rounding}")
 
 
 @click.command(cls=Command, short_help="Check every chunk of a store.")
 @call_options("store storage json quiet cluster")
 def verify(call: Call) -> None:
-    """Read every chunk of a store and check it; exit status 1 where any is damaged.
+    """Read and check every chunk of a store; exit status 1 if any is damaged.
 
     Example: avgk verify scores.zarr
     """
     from ..api.stores import verify as run
 
     with call.computing():
-        found = run(call.store, storage_options=call.storage_options, progress=call.progress)
+        checked = run(call.store, storage_options=call.storage_options, progress=call.progress)
     if call.as_json:
         names = ("ok", "n_chunks", "n_bytes", "has_manifest", "damaged")
-        print_json({name: getattr(found, name) for name in names})
+        print_json({name: getattr(checked, name) for name in names})
     else:
-        for chunk, what in found.damaged:
-            tell(what if chunk in what else f"{chunk}: {what}")
-        how = "against the manifest" if found.has_manifest else "by decoding (no manifest: changed values can pass)"
-        tell(f"{found.n_chunks:,} chunks, {found.n_bytes:,} bytes checked {how}: {len(found.damaged)} damaged")
-    if not found.ok:
+        for chunk, damage in checked.damaged:
+            print_sentence(damage if chunk in damage else f"{chunk}: {damage}")
+        how = "against the manifest" if checked.has_manifest else "by decoding (no manifest: changed values can pass)"
+        print_sentence(
+            f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes checked {how}: {len(checked.damaged)} damaged"
+        )
+    if not checked.ok:
         sys.exit(FAILED)
 
 
-@click.command(cls=Command, short_help="Make one store of the parts of several writers.")
+@click.command(cls=Command, short_help="Join the parts of several writers into one store.")
 @click.argument("store", type=click.Path())
-@click.option("--parts", type=click.IntRange(min=1), help="Number of parts that must be there.")
+@click.option("--parts", type=click.IntRange(min=1), help="Number of parts required.")
 @options("storage json quiet")
 def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Make one store of the parts that several processes wrote with ScoreWriter(..., part=i).
+    """Join the parts that several processes wrote with ScoreWriter(..., part=i) into one store.
 
     Example: avgk join parts.zarr --parts 2
     """
@@ -109,19 +108,19 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
 
     options = parse_storage_options(storage_option)
     join_parts(store, parts, storage_options=options)
-    made = open_arrays(store, storage_options=options)
-    n_samples, n_classes = made.scores.shape[0], made.n_classes or made.scores.shape[1]
+    joined = open_arrays(store, storage_options=options)
+    n_samples, n_classes = joined.scores.shape[0], joined.n_classes or joined.scores.shape[1]
     if as_json:
-        has_labels = made.labels is not None
+        has_labels = joined.labels is not None
         print_json({"store": shown(store), "n_samples": n_samples, "n_classes": n_classes, "has_labels": has_labels})
     else:
-        tell(f"{shown(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
+        print_sentence(f"{shown(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
 
 
-@click.command(cls=Command, short_help="What a store holds and costs, and advice.")
+@click.command(cls=Command, short_help="Content, layout and cost of a store, and advice.")
 @call_options("store labels arrays json quiet")
 def info(call: Call) -> None:
-    """What a store or file holds, what evaluating it costs, and how its layout could be better.
+    """Describe a store or file: content, layout, the cost of evaluating it, and advice on the layout.
 
     STORE and LABELS are as for avgk evaluate.
 
@@ -130,28 +129,30 @@ def info(call: Call) -> None:
     from ..api.stores import info as run
     from ..report import print_info
 
-    found = run(call.store, scores=call.scores_name, labels=call.labels, storage_options=call.storage_options)
-    found["advice"] = [spelled(text) for text in found["advice"]]
+    description = run(call.store, scores=call.scores_name, labels=call.labels, storage_options=call.storage_options)
+    description["advice"] = [spelled(text) for text in description["advice"]]
     if call.as_json:
-        print_json(found)
+        print_json(description)
     else:
-        click.echo(print_info(found, **look()))
+        click.echo(print_info(description, **text_layout()))
 
 
 @click.command(cls=Command, short_help="Write a store of simulated scores.")
-@click.option("--out", required=True, type=click.Path(), help="Where to write the store.")
+@click.option("--out", required=True, type=click.Path(), help="Path or URL of the new store.")
 @click.option("--example", type=click.IntRange(1, 4), help="One of the paper's toy problems, with six classes.")
 @click.option("--samples", type=click.IntRange(min=1), default=100_000, show_default=True, help="Number of samples.")
 @click.option("--classes", type=click.IntRange(min=1), default=1_000, show_default=True, help="Number of classes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same data.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random numbers.")
 @click.option("--dtype", default="float32", show_default=True, help="Type of the scores, such as float16 or uint8.")
-@click.option("--ambiguity", type=float, default=1.0, show_default=True, help="How much samples differ in ambiguity.")
-@click.option("--levels", type=click.IntRange(min=1), help="Round scores to so many levels, for ties.")
+@click.option(
+    "--ambiguity", type=float, default=1.0, show_default=True, help="Variation of the ambiguity between samples."
+)
+@click.option("--levels", type=click.IntRange(min=1), help="Round scores to this number of levels, which makes ties.")
 @click.option("--soft", is_flag=True, help="Store the true probabilities as labels.")
 @options("overwrite json quiet")
 def simulate(out: str, example: int | None, samples: int, classes: int, seed: int, dtype: str, ambiguity: float,
              levels: int | None, soft: bool, overwrite: bool, as_json: bool, quiet: bool) -> None:  # fmt: skip
-    """Simulated scores with labels: the paper's examples, or large data with chosen ambiguity.
+    """Simulate scores with labels: the paper's examples, or data of any size and ambiguity.
 
     Example: avgk simulate --example 2 --samples 3000 --out toy.zarr
     """
@@ -160,8 +161,6 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
     with phase("opening"):
         from ..testing.simulation import Simulation, simulate_store
 
-    if seed < 0:
-        raise OptionError(f"--seed must not be negative; got {seed}.")
     if example is not None and classes not in (6, 1_000):
         raise OptionError(f"--classes must be 6 for the paper's examples; got {classes}. Leave it out.")
     n_classes = 6 if example is not None else classes
@@ -173,11 +172,11 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
         print_json({"store": shown(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
                     "dtype": dtype, "ambiguity": ambiguity, "levels": levels, "soft": soft})  # fmt: skip
     else:
-        tell(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
+        print_sentence(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
 
 
 def _check_demo(out: pathlib.Path) -> None:
-    """Refuse a folder that holds anything but an earlier demo, or what a killed one left."""
+    """Check that a folder is empty or has only an earlier demo, which may have been killed."""
     from ..store import holds_anything, recover, writable
 
     store = out / "scores.zarr"
@@ -188,17 +187,17 @@ def _check_demo(out: pathlib.Path) -> None:
 
 
 def _is_simulated(store: pathlib.Path) -> bool:
-    """Whether a simulation wrote a store, or had begun to, and so may replace it."""
+    """Return whether a simulation wrote a store, completely or not, and may replace it."""
     from ..store import holds_anything, writable
 
-    for name, where in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
+    for name, keys in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
         try:
-            found = json.loads((store / name).read_text())["attributes"]
-            for part in where:
-                found = found[part]
+            attributes = json.loads((store / name).read_text())["attributes"]
+            for key in keys:
+                attributes = attributes[key]
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if "simulation" in found:
+        if "simulation" in attributes:
             return True
     return store.is_dir() and not holds_anything(writable(store)[0])
 
@@ -211,54 +210,47 @@ def _is_simulated(store: pathlib.Path) -> bool:
 @click.option("--classes", type=click.IntRange(min=10), default=1_000, show_default=True, help="Number of classes.")
 @options("json quiet")
 def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bool) -> None:
-    """The whole product in one command: simulate a store, evaluate it, write the report.
+    """Simulate a store, evaluate it, and write the report.
 
     Example: avgk demo --samples 5000 --classes 100
     """
     from ..engine.progress import phase
 
     with phase("opening"):
+        from ..api.evaluate import evaluate_with_curve
+        from ..api.options import ScanOptions
+        from ..exact.budgets import DEFAULT_BUDGETS
         from ..report import print_table, write_report
         from ..results.datasets import to_json
+        from ..store import open_arrays
+        from ..testing.simulation import Simulation, simulate_store
 
-    store = out / "scores.zarr"
+    store, progress = out / "scores.zarr", shows_progress(quiet)
     results = ResultsFolder(out)
     _check_demo(out)
     with results as folder:
-        result, curve, seconds = _simulate_and_evaluate(store, samples, classes, shows_progress(quiet))
+        simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
+        start = time.perf_counter()
+        result, curve = evaluate_with_curve(store, None, DEFAULT_BUDGETS, ScanOptions(progress=progress))
+        seconds = time.perf_counter() - start
+        result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
         folder.write(result, write_report, seconds=seconds, curve=curve)
     if as_json:
         print_json({"store": str(store), "report": str(out / "report.html"), "result": json.loads(to_json(result))})
         return
-    click.echo(print_table(result, **look()))
-    click.echo()
-    tell(f"The report is {out / 'report.html'}; the scores are in {store}.")
+    click.echo(f"{print_table(result, **text_layout())}\n")
+    print_sentence(f"The report is {out / 'report.html'}; the scores are in {store}.")
 
 
-def _simulate_and_evaluate(
-    store: pathlib.Path, samples: int, classes: int, progress: bool | None
-) -> tuple[Result, Result | None, float]:
-    from ..api.evaluate import evaluate_with_curve
-    from ..api.options import ScanOptions
-    from ..exact.budgets import DEFAULT_BUDGETS
-    from ..store import open_arrays
-    from ..testing.simulation import Simulation, simulate_store
-
-    simulate_store(store, Simulation(samples, classes), overwrite=True, progress=progress)
-    start = time.perf_counter()
-    result, curve = evaluate_with_curve(store, None, DEFAULT_BUDGETS, ScanOptions(progress=progress))
-    seconds = time.perf_counter() - start
-    result.attrs |= {"store": str(store), "fingerprint": open_arrays(store).fingerprint}
-    return result, curve, seconds
-
-
-@click.command(cls=Command, name="compile", short_help="Compile ahead what large matrices need.")
-@click.option("--dtype", "dtypes", metavar="NAME", multiple=True, help="Only for scores of this type; may be repeated.")
+@click.command(cls=Command, name="compile", short_help="Compile the kernels for large matrices ahead of time.")
+@click.option(
+    "--dtype", "dtypes", metavar="NAME", multiple=True, help="Compile only for scores of this type; repeatable."
+)
 @options("quiet")
 def compile_ahead(dtypes: tuple[str, ...], quiet: bool) -> None:
-    """Compile ahead what evaluating large matrices needs, once for all later runs: in an image, on each worker.
+    """Compile the kernels for large matrices and cache them, for example in a container image or on each worker.
 
-    Small matrices never wait for it.
+    Otherwise the first run on a large matrix compiles them. Small matrices do not need them.
 
     Example: avgk compile --dtype float32
     """
@@ -267,5 +259,5 @@ def compile_ahead(dtypes: tuple[str, ...], quiet: bool) -> None:
     done = compile_kernels(dtypes=dtypes or DTYPES, progress=shows_progress(quiet))
     if not quiet:
         click.echo(
-            f"{f'compiled in {done.seconds:.1f} s' if done.n_compiled else 'all is there'}, kept in {done.cache}"
+            f"{f'compiled in {done.seconds:.1f} s' if done.n_compiled else 'all kernels are compiled'}, cached in {done.cache}"
         )

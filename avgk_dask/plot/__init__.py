@@ -1,13 +1,13 @@
-"""Pictures of results: each a function of a result Dataset that draws into Axes and returns them.
+"""Pictures of results: functions that draw a result Dataset into matplotlib Axes and return them.
 
-All take ``ax``, the Axes to draw into (by default those of a new figure), and need matplotlib only when called. Nothing else is
-changed and nothing is shown. Letters, lines, spines and grids are as style sheets have them; ``plt.style.use("avgk_dask.plot.paper")``
-is one for a column of 3.3 inches. What stands at ticks and in legends is fitted to the size of the Axes: make the figure as large as
-it will be, with ``layout="constrained"``.
+All take ``ax``, the Axes to draw into (by default those of a new figure), and import matplotlib only when called. They neither show
+figures nor change settings. Fonts, lines, spines and grids follow the style sheet; ``plt.style.use("avgk_dask.plot.paper")`` is one
+for a column of 3.3 inches. Ticks and legends are fitted to the size of the Axes, so create the figure in its final size, with
+``layout="constrained"``.
 
-Colours are told apart by colour-blind eyes and on dark paper, too, and mean the same everywhere: ``AVERAGE_K``, ``TOP_K``, ``GAIN``,
-``BUDGET``. Several results go into the same Axes with a ``label`` for each. Of curves with thousands of points some are drawn,
-each where it is, so that a file stays small. Bands and bars are 95 % intervals.
+Colours have the same meaning everywhere (``AVERAGE_K``, ``TOP_K``, ``GAIN``, ``BUDGET``) and can be distinguished by colour-blind
+readers and on dark backgrounds. Several results can share Axes, each with its ``label``. Curves with thousands of points are thinned
+to keep files small. Bands and bars are 95 % intervals.
 
 Examples
 --------

@@ -1,8 +1,7 @@
-"""What all pictures share: axes, ticks that have the space they need, colours, points to draw, and what a result must have.
+"""The common parts of all pictures: axes, ticks, colours, thinning, and checks of results.
 
-Colours mean the same in all pictures, and differ on white and black paper, for colour-blind eyes too: tests/plot/test_palette.py
-checks their contrasts, and their distances as deuteranopes and protanopes see them. Of very many points some are drawn, each
-where it is, so that a picture stays small whatever N and C are.
+``tests/plot/test_palette.py`` checks the contrasts of the colours on white and black, and their distances for deuteranopes and
+protanopes. Curves are thinned so that the size of a picture does not depend on N and C.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: What is of average-k, of top-k, of their difference, and of a budget. The report puts variables of its page in their place.
+#: Colours of average-k, top-k, their difference, and budgets; the report replaces them by variables of its page.
 AVERAGE_K, TOP_K, GAIN, BUDGET = "#0072b2", "#d55e00", "#009e73", "#aa22ff"
-#: Results and tables that stand side by side. None of them is a colour above: the report leaves them as they are.
+#: Colours of several results or tables; they differ from those above, so that the report keeps them.
 SERIES = ("#2255ee", "#bb8800", "#bb11aa", "#00aa66", "#995577", "#0099ff", "#aa4422")
-#: Their markers; there is one less, so that 42 series differ.
+#: Markers of several results: one fewer than colours, so that 42 combinations differ.
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-#: Budgets are a stretch of this map: its ends would be lost on black and on white paper.
+#: Colour map of budgets, and the part of it that is visible on black and on white.
 _MAP, _FIRST, _LAST = "plasma", 0.3, 0.75
-#: Points of a curve are kept this many to the width and as many to the height.
+#: Points of a thinned curve along the width, and along the height.
 _PER_SIDE = 400
-#: Counts up to which each has a bar, and bars for those between a power of ten and the next where there are more.
+#: The most bars with one count each, and the bars per power of ten if there are more.
 MOST_BINS, _PER_DECADE = 400, 10
-#: Width of a letter of a number, in ems: a generous mean over the fonts of style sheets; and space between two numbers.
+#: Upper estimate of the width of a digit over fonts, and space between two numbers, both in ems.
 _LETTER, _SPACE = 0.65, 0.8
-#: Counts from here on are told as powers of ten.
+#: Counts from here on are shown as powers of ten.
 _LARGE = 100_000
-#: Budgets whose largest is so many times the smallest are drawn on a logarithmic axis.
+#: Ratio of the largest to the smallest budget from which the axis is logarithmic.
 _FAR = 1_000
-#: What takes no space in the text of a tick.
+#: Markup in the text of a tick.
 _MARKUP = re.compile(r"\\mathdefault|[${}^\\]")
-#: Of ticks with names, every so many-th may be named.
+#: Steps between named ticks.
 _STEPS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
 
 
 def new_axes(ax: Axes | None) -> Axes:
-    """Return axes as they are, or those of a new figure."""
+    """Return the given axes, or those of a new figure."""
     if ax is not None:
         return ax
     from matplotlib import pyplot
@@ -55,7 +54,7 @@ def new_axes(ax: Axes | None) -> Axes:
 
 
 def scaled(factor: float, *names: str) -> dict[str, Any]:
-    """Return properties of lines, such as linewidth, at a multiple of what the style sheet has."""
+    """Return properties of lines, such as linewidth, as multiples of those of the style sheet."""
     from matplotlib import rcParams
 
     style: Any = rcParams
@@ -63,7 +62,7 @@ def scaled(factor: float, *names: str) -> dict[str, Any]:
 
 
 def size_in_ems(ax: Axes) -> tuple[float, float]:
-    """Return width and height of axes, in units of the size of the letters at their ticks."""
+    """Return width and height of axes in ems of their tick labels."""
     box = ax.get_window_extent()
     assert ax.figure is not None
     em = float(ax.xaxis.get_major_ticks(1)[0].label1.get_fontsize()) * ax.figure.dpi / 72
@@ -71,7 +70,7 @@ def size_in_ems(ax: Axes) -> tuple[float, float]:
 
 
 def fit_ticks(ax: Axes, *, integer: bool = False) -> None:
-    """Mark as many numbers on the x-axis as have space between them: up to nine, and integers only where asked for."""
+    """Set as many ticks on the x-axis as have space, up to nine."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     if ax.get_xscale() != "linear":
@@ -79,7 +78,7 @@ def fit_ticks(ax: Axes, *, integer: bool = False) -> None:
     low, high = ax.get_xlim()
 
     def count_text(value: float, _: object) -> str:
-        """Return an integer for a tick: 20000, or 2 times a power of ten on an axis that goes far."""
+        """Return the text of an integer tick, as a multiple of a power of ten on a long axis."""
         if ax.get_xlim()[1] < _LARGE or value == 0:
             return f"{value:.0f}"
         power = int(np.floor(np.log10(abs(value))))
@@ -99,7 +98,7 @@ def fit_ticks(ax: Axes, *, integer: bool = False) -> None:
 
 
 def budget_scale(ax: Axes, k: Array) -> None:
-    """Mark integers on the axis of budgets, which is logarithmic where they go far."""
+    """Set integer ticks on the axis of budgets, or make it logarithmic if they span a wide range."""
     if k.max() < _FAR * k.min():
         fit_ticks(ax, integer=True)
     else:
@@ -107,7 +106,7 @@ def budget_scale(ax: Axes, k: Array) -> None:
 
 
 def name_ticks(ax: Axes, ticks: Array, names: list[str]) -> None:
-    """Name the ticks of the x-axis: all of them, or some with the same number between them, round ones if possible."""
+    """Name all ticks of the x-axis, or evenly spaced and round ones if space is short."""
     low, high = ax.get_xlim()
     each = size_in_ems(ax)[0] / max(high - low, 1)
     least = (max(map(len, names)) * _LETTER + _SPACE) / each
@@ -117,7 +116,7 @@ def name_ticks(ax: Axes, ticks: Array, names: list[str]) -> None:
 
 
 def ticks_up_to(ax: Axes, whole: float) -> None:
-    """Mark percentages on the y-axis up to 100, or shares up to 1, whatever the space above is for."""
+    """Set ticks on the y-axis up to 100 %, or a share of 1, even if the axis extends further."""
     from matplotlib.ticker import MaxNLocator
 
     class UpTo(MaxNLocator):
@@ -140,66 +139,78 @@ def ordered_colors(n: int) -> list[str]:
 
 
 def next_series(ax: Axes) -> dict[str, Any]:
-    """Return colour and marker of the next series: the first of those that the axes do not name yet."""
+    """Return the first colour and marker that the axes do not use yet."""
     from matplotlib.colors import to_hex
 
     handles, _ = ax.get_legend_handles_labels()
-    found = [to_hex(_color_of(handle)) for handle in handles]
-    number = sum(color in SERIES for color in found)
+    number = sum(to_hex(_color_of(handle)) in SERIES for handle in handles)
     return {"color": SERIES[number % len(SERIES)], "marker": _MARKERS[number % len(_MARKERS)]}
 
 
 def _color_of(handle: Any) -> Any:
-    """Return the colour of an entry of a legend; black for what has several."""
+    """Return the colour of an entry of a legend, or black if it has several."""
     color = handle.get_color() if hasattr(handle, "get_color") else getattr(handle, "get_edgecolor", lambda: "k")()
     return color if isinstance(color, str | tuple) else "k"
 
 
 def ink_of(ax: Axes) -> str:
-    """Return the colour of the text of axes, as the style sheet had it that they were made with."""
+    """Return the text colour of axes."""
     return str(ax.xaxis.label.get_color())
 
 
-def thinned(x: Array, *curves: Floats) -> Ints:
-    """Return the places of the points to draw of curves over ascending x: all of them where they are few.
+def space_evenly(n: int, most: int, keep: int | None = None) -> list[int]:
+    """Return at most ``most`` evenly spaced indices below n, with both ends, and one to keep.
 
-    Else so many that between two neighbours no rising or falling curve leaves a box of 1/400 of the width or of the
-    height. Both ends are kept.
+    Examples
+    --------
+    >>> space_evenly(3, 5), space_evenly(100, 4), space_evenly(100, 4, keep=5)
+    ([0, 1, 2], [0, 33, 66, 99], [0, 5, 33, 66, 99])
+
+    """
+    if n <= most:
+        return list(range(n))
+    spaced = np.linspace(0, n - 1, most).round().astype(int).tolist()
+    return sorted({*spaced, *([] if keep is None else [keep])})
+
+
+def thinned(x: Array, *curves: Floats) -> Ints:
+    """Return the indices of the points to draw of curves over ascending x.
+
+    A curve with many points keeps both ends and one point for each 1/400 of the width and of its way up or down.
     """
     if x.size <= 2 * _PER_SIDE:
         return np.arange(x.size)
     kept = [np.searchsorted(x, np.linspace(x[0], x[-1], _PER_SIDE)), np.array([0, x.size - 1])]
     for curve in curves:
-        # How far the curve has gone, up or down: one point for each 1/400 of that.
-        gone = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(np.nan_to_num(curve))))])
-        kept.append(np.searchsorted(gone, np.linspace(0, gone[-1], _PER_SIDE)))
+        distance = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(np.nan_to_num(curve))))])
+        kept.append(np.searchsorted(distance, np.linspace(0, distance[-1], _PER_SIDE)))
     return np.unique(np.concatenate(kept).clip(0, x.size - 1))
 
 
 def binned(counts: Ints) -> tuple[Ints, Ints]:
-    """Return counts and the edges between them; where there are too many, sums over bins that grow with what they count."""
+    """Return counts and the edges of their bins; many counts are summed over bins of increasing width."""
     if counts.size <= MOST_BINS:
         return counts, np.arange(counts.size + 1)
     edges = np.unique(np.append(0, np.geomspace(1, counts.size, _PER_DECADE * len(str(counts.size))).round()))
     return np.add.reduceat(counts, edges[:-1].astype(np.int64)), edges.astype(np.int64)
 
 
-def need(result: xr.Dataset, name: str, what: str) -> None:
-    """Refuse a result without a variable, or with nothing in it, and what is no single result."""
+def need(result: xr.Dataset, name: str, requirement: str) -> None:
+    """Check that a single result has a variable with values."""
     check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
     if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
-        raise OptionError(f"result must have {name} to draw; got none of it. It needs {what}.")
+        raise OptionError(f"result must have {name} to draw; got one without. It needs {requirement}.")
 
 
 def need_table(table: xr.Dataset, name: str) -> None:
-    """Refuse what is no table with a variable, and one with nothing in it."""
+    """Check that a table has a variable with values."""
     check_result(table)
     if name not in table or np.isnan(table[name].values).all():
-        raise OptionError(f"table must have {name} to draw; got none of it. It needs labels.")
+        raise OptionError(f"table must have {name} to draw; got one without. It needs labels.")
 
 
 def known_budget(result: xr.Dataset, k: float) -> float:
-    """Return a budget of the result as it is there."""
+    """Return a budget as a float, after checking that the result has it."""
     try:
         budget = float(k)
     except (TypeError, ValueError):
@@ -212,5 +223,5 @@ def known_budget(result: xr.Dataset, k: float) -> float:
 
 
 def percent(values: xr.DataArray) -> Floats:
-    """Return shares in percent."""
+    """Return fractions in percent."""
     return np.asarray(100 * values.values, np.float64)

@@ -1,4 +1,4 @@
-"""Pictures of errors and gains, and which budget they speak of: the one that surely gains most, of those whose gain is clear."""
+"""Pictures of errors and gains, and the budget of the headline: the one with the surest gain."""
 
 from __future__ import annotations
 
@@ -32,60 +32,59 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Standard errors to either side that hold the true value 95 times in 100; and how many samples must fall on one side, and
-#: none on the other, for a coin to do that less than 5 times in 100.
+#: Half the width of a 95 % interval in standard errors; and the least number of samples whose outcome changes, all in the
+#: same direction, that a sign test at 5 % finds significant.
 CLEAR, _LEAST_SAMPLES = 1.96, 6
 
 
 def best_budget(result: xr.Dataset) -> float:
-    """Return the budget whose relative gain is surely the largest: the lower end of its interval is the highest.
+    """Return the budget whose relative gain has the highest lower end of its 95 % interval.
 
-    Where some gains are clear it is one of those, if it can be one above 0 whose sets do not hang on ties. Where there are no
-    gains it is the largest budget.
+    Clear gains come first, preferably positive ones whose sets do not depend on ties. Without gains it is the largest budget.
     """
     gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
     if np.isnan(gain).all():
         return float(result.k.values.max())
     stderr = result.relative_gain_stderr.values if "relative_gain_stderr" in result else np.zeros(gain.size)
-    surely = gain - CLEAR * np.nan_to_num(stderr)
+    lower = gain - CLEAR * np.nan_to_num(stderr)
     clear = is_clear(result) & ~np.isnan(gain)
     better = clear & (gain > 0)
     for candidates in (better & ~is_crowded(result), better, clear):
         if candidates.any():
-            surely = np.where(candidates, surely, np.nan)
+            lower = np.where(candidates, lower, np.nan)
             break
-    return float(result.k.values[np.nanargmax(surely)])
+    return float(result.k.values[np.nanargmax(lower)])
 
 
 def is_clear(result: xr.Dataset) -> Bools:
-    """Return at which budgets the gain is further from 0 than chance would take it; any but 0 where there are no standard errors.
+    """Return at which budgets the gain is significant: beyond its 95 % interval, and of at least six samples.
 
-    That is two standard errors, and so many samples that they could not all be on one side by chance.
+    Without standard errors every gain other than 0 counts.
     """
     gain = np.abs(result.adaptive_gain.values)
-    if "adaptive_gain_stderr" not in result or "set_hit_count" not in result:  # expected errors, or both of every K
+    if "adaptive_gain_stderr" not in result or "set_hit_count" not in result:  # soft labels, or an error curve
         return np.asarray(gain > 0)
     enough = gain * result.attrs.get("n_labelled", np.inf) > _LEAST_SAMPLES - 0.5
     return np.asarray((gain > CLEAR * result.adaptive_gain_stderr.values) & enough)  # NaN is not clear
 
 
 def is_crowded(result: xr.Dataset) -> Bools:
-    """Return at which budgets a tenth of the labels in the sets or more are ties that others could stand for as well."""
-    if "n_kept" not in result:  # both errors of every K
+    """Return at which budgets at least a tenth of the labels in the sets are an arbitrary choice among ties."""
+    if "n_kept" not in result:  # an error curve
         return np.zeros(result.sizes["k"], bool)
     above, kept = result.n_above.values, result.n_kept.values
     return np.asarray((10 * n_arbitrary(result) >= above + kept) & (kept > 0))
 
 
 def n_arbitrary(result: xr.Dataset) -> Ints:
-    """Return how many labels in the sets of each budget could be others: ties that are kept while as many are left out."""
+    """Return for each budget how many labels in the sets could be exchanged for ties outside."""
     kept = result.n_kept.values
     return np.asarray(np.minimum(kept, result.n_ties.values - kept))
 
 
-#: Budgets up to which each has a marker, and a bar, and a tick if it is fractional; errors are drawn on an axis up to this where there are none.
+#: The most budgets with a marker, with a bar, and with a tick if fractional; and the end of the y-axis if all errors are 0.
 _MARKED, _BARS, _NAMED, _NO_ERRORS = 50, 30, 2, 0.1
-#: Letters over a bar, in ems of those at the ticks.
+#: Width of a letter above a bar, in ems of the tick labels.
 _LETTER = 0.6
 _K, _ERROR = "k, labels per sample", "error (%)"
 
@@ -96,11 +95,11 @@ def errors(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = No
     Parameters
     ----------
     result
-        What ``evaluate`` or ``error_curve`` gives, with labels.
+        The result of ``evaluate`` or ``error_curve`` with labels.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
     label
-        A name for the result, where several are drawn into the same Axes: each has a colour then, and top-k is dashed.
+        Name of the result if several share the Axes: each then has its own colour, and top-k is dashed.
 
     Raises
     ------
@@ -128,9 +127,9 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result
-        What ``compare`` gives.
+        The result of ``compare``.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
@@ -140,15 +139,15 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.compare({"a": np.eye(6), "b": np.eye(6, k=1)}, np.arange(6), k=[1, 2])
-    >>> avgk.plot.model_errors(found).get_xlabel()
+    >>> comparison = avgk.compare({"a": np.eye(6), "b": np.eye(6, k=1)}, np.arange(6), k=[1, 2])
+    >>> avgk.plot.model_errors(comparison).get_xlabel()
     'k, labels per sample'
 
     """
     check_result(result)
     if "model" not in result.dims or np.isnan(result.average_k_error.values).all():
         raise OptionError(
-            "result must have the errors of several models; got none of them. It needs labels, and compare."
+            "result must have the errors of several models; got a result without. Pass that of compare with labels."
         )
     ax = new_axes(ax)
     for i, name in enumerate(result.model.values):
@@ -158,7 +157,7 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
 
 
 def _draw_errors(result: xr.Dataset, ax: Axes, label: str | None) -> None:
-    """Draw the curves of a result: one for each rule, in their colours, or in that of the result if it has a name."""
+    """Draw one curve per rule, in the colours of the rules, or in one colour if the result has a label."""
     series = {} if label is None else next_series(ax)
     for rule, color, dashes in (("average", AVERAGE_K, "-"), ("top", TOP_K, "--")):
         named = f"{rule}-k" if label is None else plain(label) if rule == "average" else "_"
@@ -167,7 +166,7 @@ def _draw_errors(result: xr.Dataset, ax: Axes, label: str | None) -> None:
 
 
 def _curve(ax: Axes, result: xr.Dataset, name: str, stderr: str, style: dict[str, Any]) -> None:
-    """Draw a share against k where there is one, with its 95 % interval: a band, or a bar where there is one budget."""
+    """Draw a variable against k with its 95 % interval, as a band or, with one budget, as a bar."""
     ordered = result.isel(k=np.flatnonzero(~np.isnan(result[name].values))).sortby("k")
     k, values = ordered.k.values, percent(ordered[name])
     if not k.size:
@@ -182,12 +181,12 @@ def _curve(ax: Axes, result: xr.Dataset, name: str, stderr: str, style: dict[str
         ax.errorbar(k, values, reach, fmt="none", ecolor=style["color"])
     else:
         low = np.maximum(values - reach, 0) if "error" in name else values - reach
-        alpha = 0.28 if style["color"] in (AVERAGE_K, TOP_K) else 0.18  # there may be many
+        alpha = 0.28 if style["color"] in (AVERAGE_K, TOP_K) else 0.18  # many bands may overlap
         ax.fill_between(k[drawn], low[drawn], (values + reach)[drawn], color=style["color"], alpha=alpha, linewidth=0)
 
 
 def _finish_errors(ax: Axes, k: Array, title: str | None) -> None:
-    """Name the axes of errors, which begin at 0, and what is drawn in them."""
+    """Label the axes of errors, start the y-axis at 0, and add the legend."""
     ax.set(xlabel=_K, ylabel=_ERROR)
     highest = max((float(np.asarray(line.get_ydata(), float).max(initial=0)) for line in ax.lines), default=0)
     ax.set_ylim(0, ax.get_ylim()[1] if highest else _NO_ERRORS)
@@ -197,7 +196,7 @@ def _finish_errors(ax: Axes, k: Array, title: str | None) -> None:
 
 
 def _budget_ticks(ax: Axes, k: Array) -> None:
-    """Mark integers on the axis of k; a budget that is alone is marked itself, with space at its sides."""
+    """Set integer ticks on the axis of k, or one tick for a single budget, with space on both sides."""
     drawn = np.unique(np.concatenate([np.asarray(line.get_xdata(), float) for line in ax.lines]))
     if k.size == 1 and drawn.size == 1:
         ax.set_xlim(max(0.0, float(k[0]) - 1), float(k[0]) + 1)
@@ -206,24 +205,24 @@ def _budget_ticks(ax: Axes, k: Array) -> None:
         ax.set_xlim(auto=True)
         ax.autoscale_view(scaley=False)
         budget_scale(ax, drawn)
-        if drawn.size <= _NAMED and (drawn % 1).any():  # no integer would say where these are
+        if drawn.size <= _NAMED and (drawn % 1).any():  # integer ticks would not show these
             ax.set_xticks(drawn, [f"{one:.4g}" for one in drawn])
 
 
 def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = None) -> Axes:
-    """Draw for each integer k the top-k error as a bar: the errors that average-k makes, too, and those it saves.
+    """Draw the top-k error of each integer k as a bar, divided into the errors that average-k makes and those it avoids.
 
-    Where average-k makes more errors, the bar is its error, and what it adds stands out hatched. With a label only what
-    it saves is drawn, as a curve, so that several results have space in the same Axes.
+    The number above a bar is the relative gain. If average-k makes more errors, the additional ones are hatched. With a label
+    only the gain in points is drawn, as a curve, so that several results can share Axes.
 
     Parameters
     ----------
     result
-        What ``evaluate`` or ``error_curve`` gives, with labels.
+        The result of ``evaluate`` or ``error_curve`` with labels.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
     label
-        A name for the result, where several are drawn into the same Axes.
+        Name of the result if several share the Axes.
 
     Raises
     ------
@@ -237,14 +236,14 @@ def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = Non
     >>> avgk.plot.gains(result).get_ylabel()
     'error (%)'
     >>> avgk.plot.gains(result, label="a model").get_ylabel()
-    'errors saved (% points)'
+    'gain (points)'
 
     """
     need(result, "top_k_error", "labels and an integer k")
     ax = new_axes(ax)
     whole = result.isel(k=np.flatnonzero(~np.isnan(result.top_k_error.values))).sortby("k")
     if label is not None:
-        _draw_saved(whole, ax, label)
+        _draw_gain_curve(whole, ax, label)
         return ax
     average, top = percent(whole.average_k_error), percent(whole.top_k_error)
     has_bars = "adaptive_gain_stderr" in whole and not np.isnan(whole.adaptive_gain_stderr.values).all()
@@ -255,40 +254,40 @@ def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = Non
     return ax
 
 
-def _draw_saved(whole: xr.Dataset, ax: Axes, label: str) -> None:
-    """Draw the gain of one result among several as a curve."""
+def _draw_gain_curve(whole: xr.Dataset, ax: Axes, label: str) -> None:
+    """Draw the gain of one of several results as a curve."""
     ax.plot(whole.k.values[[0, -1]], [0, 0], color=ink_of(ax), label="_", **scaled(0.5, "linewidth"))
     style = {**next_series(ax), "label": plain(label)}
-    saved = whole.assign(saved=whole.top_k_error - whole.average_k_error)
-    _curve(ax, saved, "saved", "adaptive_gain_stderr", style)
-    ax.set(xlabel=_K, ylabel="errors saved (% points)")
+    gain = whole.assign(gain=whole.top_k_error - whole.average_k_error)
+    _curve(ax, gain, "gain", "adaptive_gain_stderr", style)
+    ax.set(xlabel=_K, ylabel="gain (points)")
     ax.autoscale_view()
     _budget_ticks(ax, whole.k.values)
     add_legend(ax)
 
 
 def _draw_bars(ax: Axes, k: Array, average: Floats, top: Floats, reach: Floats | None) -> None:
-    """Draw a bar for each budget, with the change in percent above it where there is space."""
+    """Draw a bar for each budget, with the gain in percent above it if there is space."""
     both, ticks, higher = np.minimum(average, top), np.arange(k.size), np.maximum(average, top)
     ax.bar(ticks, both, color=AVERAGE_K, label="average-k errors")
-    ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="saved top-k errors")
+    ax.bar(ticks, np.maximum(top - average, 0), bottom=both, color=GAIN, label="avoided top-k errors")
     worse = average > top
     if worse.any():
-        more: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
-        ax.bar(ticks[worse], (average - top)[worse], bottom=both[worse], label="added errors", **more)
+        hatched: dict[str, Any] = {"color": "none", "edgecolor": TOP_K, "hatch": "////"}
+        ax.bar(ticks[worse], (average - top)[worse], bottom=both[worse], label="additional errors", **hatched)
     if reach is not None:
         higher = np.fmax(higher, average + reach)
         ax.errorbar(ticks, average, reach, fmt="none", ecolor=ink_of(ax), label="95 % interval")
     ax.margins(x=0.05 if ticks.size > 2 else 0.7)
     _finish_gains(ax, float(higher.max()))
     name_ticks(ax, ticks, [f"{one:g}" for one in k])
-    _name_changes(ax, average, top, higher)
+    _write_gains(ax, average, top, higher)
 
 
-def _name_changes(ax: Axes, average: Floats, top: Floats, higher: Floats) -> None:
-    """Write over each bar by how much average-k changes the error, upright where bars are narrow; nothing over very narrow ones."""
-    changes = {i: round(100 * (average[i] - top[i]) / top[i]) for i in np.flatnonzero(top)}
-    names = {i: f"{change:+d} %".replace("-", "\N{MINUS SIGN}") if change else "0 %" for i, change in changes.items()}
+def _write_gains(ax: Axes, average: Floats, top: Floats, higher: Floats) -> None:
+    """Write the gain above each bar, rotated above narrow bars, unless bars are very narrow."""
+    relative = {i: round(100 * (top[i] - average[i]) / top[i]) for i in np.flatnonzero(top)}
+    names = {i: f"{gain:+d} %".replace("-", "\N{MINUS SIGN}") if gain else "0 %" for i, gain in relative.items()}
     low, high = ax.get_xlim()
     each = size_in_ems(ax)[0] / (high - low)
     if not names or each < 1.2:
@@ -300,15 +299,15 @@ def _name_changes(ax: Axes, average: Floats, top: Floats, higher: Floats) -> Non
 
 
 def _draw_areas(ax: Axes, k: Array, average: Floats, top: Floats, reach: Floats | None) -> None:
-    """Draw what bars would show where there are too many of them."""
+    """Draw areas instead of too many bars."""
     drawn = thinned(k, average, top)
     k, average, top = k[drawn], average[drawn], top[drawn]
     both, higher = np.minimum(average, top), np.maximum(average, top)
     ax.fill_between(k, both, color=AVERAGE_K, linewidth=0, label="average-k errors")
-    ax.fill_between(k, both, top, color=GAIN, linewidth=0, label="saved top-k errors")
+    ax.fill_between(k, both, top, color=GAIN, linewidth=0, label="avoided top-k errors")
     if (average > top).any():
-        more: dict[str, Any] = {"facecolor": "none", "edgecolor": TOP_K, "hatch": "////", "linewidth": 0}
-        ax.fill_between(k, both, average, label="added errors", **more)
+        hatched: dict[str, Any] = {"facecolor": "none", "edgecolor": TOP_K, "hatch": "////", "linewidth": 0}
+        ax.fill_between(k, both, average, label="additional errors", **hatched)
     if reach is not None:
         low, high = average - reach[drawn], average + reach[drawn]
         higher = np.fmax(higher, high)
@@ -318,7 +317,7 @@ def _draw_areas(ax: Axes, k: Array, average: Floats, top: Floats, reach: Floats 
 
 
 def _finish_gains(ax: Axes, highest: float) -> None:
-    """Name the axes of bars of errors, which begin at 0."""
+    """Label the axes of bars of errors, and start the y-axis at 0."""
     ax.set_ylim(0, 1.05 * highest or _NO_ERRORS)
     ticks_up_to(ax, 100)
     ax.set(xlabel=_K, ylabel=_ERROR)

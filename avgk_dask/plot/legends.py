@@ -1,4 +1,4 @@
-"""Legends that cover nothing and fit into their axes, and names of users in them."""
+"""Legends that fit into their axes without covering data, with user-defined names."""
 
 from __future__ import annotations
 
@@ -20,69 +20,54 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Transform
 
 
-#: A handle of what is drawn, and its name.
+#: A drawn artist and its name.
 Entry: TypeAlias = "tuple[Artist, str]"
-#: Entries that a legend has at most, or less where these have no space, and from how many on they stand close.
+#: Numbers of entries to try, the largest that fits being used, and the number above which spacing is tight.
 _MOST_ENTRIES, _CLOSE = (12, 9, 6, 3, 1), 4
-#: The share of the height that it may take, and the corners it may be in.
+#: The largest share of the height for a legend, and its possible corners.
 _HIGHEST_LEGEND = 0.75
 _CORNERS = ("upper right", "lower left", "lower right", "upper left")
-#: A letter of a name that is left out is as bad as an axis that is so much longer; ten times that where few are left.
+#: Cost of a letter left out of a name, in growth of the axis; ten times that once few are left.
 _LETTER_COST, _FEW_LETTERS = 0.01, 12
-#: Where the highest point is at most, as a share of the height; and how many points stand for a line between two others.
+#: The highest position of a point, as a share of the height; and the points that represent a line between two others.
 _HIGHEST, _BETWEEN = 0.97, 8
-#: Too much of the names is left out if it is this, in letters.
+#: The most letters left out of the names.
 _MOST_CUT = 200
-#: Turns in which the space for texts of a fixed size is found.
+#: The most iterations of enlarging the y-axis.
 _TURNS = 12
 
 
 def plain(name: object) -> str:
-    """Return a name of a user as matplotlib draws it letter by letter: on one line, and never as a formula."""
+    """Return a user-defined name as literal text for matplotlib: on one line, and never as a formula."""
     text = visible(" ".join(str(name).split())).replace("$", r"\$") or "?"
-    return f" {text}" if text.startswith("_") else text  # a legend leaves out what begins with _
+    return f" {text}" if text.startswith("_") else text  # matplotlib hides names that begin with _
 
 
-def add_note(ax: Axes, text: str) -> None:
-    """Say something in the legend that stands for nothing drawn."""
-    ax.plot([], [], linestyle="", marker="", label=text)
+def add_legend(ax: Axes, *, title: str | None = None, twins: tuple[Axes, ...] = ()) -> None:
+    """Add a legend in a corner, and enlarge the y-axes of ``ax`` and its twins so that it covers no data.
 
-
-def add_legend(ax: Axes, *, title: str | None = None, beside: tuple[Axes, ...] = ()) -> None:
-    """Name all that is drawn in a corner where it covers nothing; the y-axes get the space that this takes.
-
-    A style sheet may say where (``legend.loc``). Names are shortened in the middle until they fit. Of the corners and numbers of
-    columns those are taken that leave most to the data and to the names.
-
-    Parameters
-    ----------
-    ax
-        Where to draw.
-    title
-        What stands over the names.
-    beside
-        Axes in the same place, such as those with another scale at the right, that are named and given space, too.
-
+    The style sheet may set the corner (``legend.loc``). Names are shortened in the middle until they fit. The corner and the
+    number of columns are those that leave most space to data and names.
     """
     from matplotlib import rcParams
 
-    entries = [pair for each in (ax, *beside) for pair in zip(*each.get_legend_handles_labels(), strict=True)]
+    entries = [pair for each in (ax, *twins) for pair in zip(*each.get_legend_handles_labels(), strict=True)]
     if not entries:
         return
     corners = _CORNERS if rcParams["legend.loc"] == "best" else (rcParams["legend.loc"],)
-    points = [_drawn(each) for each in (ax, *beside)]
+    points = [_drawn(each) for each in (ax, *twins)]
     for most in _MOST_ENTRIES:
-        tries = sorted(one for one in _tries(ax, _first(entries, title, most), corners, points))
-        if not tries[0][0]:
+        layouts = sorted(one for one in _layouts(ax, _first(entries, title, most), corners, points))
+        if not layouts[0][0]:
             break
-    *_, number, columns = tries[0]
+    *_, number, columns = layouts[0]
     legend, _ = _draw(ax, *_first(entries, title, most), columns, corners[number])
-    for each in (ax, *beside):
+    for each in (ax, *twins):
         _make_room(each, corners[number], *_share(ax, legend))
 
 
 def finish(ax: Axes, whole: float | None = 100, *, integer: bool = False) -> Axes:
-    """Fit the ticks of drawn axes, with percentages or shares up to a whole on the y-axis, add the legend, and return the axes."""
+    """Fit the ticks, with those of the y-axis up to ``whole``, add the legend, and return the axes."""
     if whole is not None:
         ticks_up_to(ax, whole)
     fit_ticks(ax, integer=integer)
@@ -91,18 +76,18 @@ def finish(ax: Axes, whole: float | None = 100, *, integer: bool = False) -> Axe
 
 
 def _first(entries: list[Entry], title: str | None, most: int) -> tuple[list[Entry], str | None]:
-    """Return the first entries, and a title that says so if there are more."""
+    """Return the first entries, and a title that mentions the number of the others."""
     if len(entries) <= most:
         return entries, title
     return entries[:most], f"{title or ''}\n(the first {most} of {len(entries)})".strip()
 
 
-def _tries(
-    ax: Axes, given: tuple[list[Entry], str | None], corners: tuple[Any, ...], points: list[Floats]
+def _layouts(
+    ax: Axes, content: tuple[list[Entry], str | None], corners: tuple[Any, ...], points: list[Floats]
 ) -> Iterator[tuple[bool, float, int, int]]:
-    """Give of each corner and number of columns whether the legend is too large, how bad it is, and which they are."""
-    for columns in range(1, len(given[0]) + 1):
-        legend, cut = _draw(ax, *given, columns, corners[0])
+    """Yield for each corner and number of columns whether the legend is too large, its cost, the corner and the number."""
+    for columns in range(1, len(content[0]) + 1):
+        legend, cut = _draw(ax, *content, columns, corners[0])
         wide, high = _share(ax, legend)
         for number, corner in enumerate(corners):
             growth = max(_growth(each, corner, wide, high) for each in points)
@@ -110,25 +95,25 @@ def _tries(
 
 
 def _draw(ax: Axes, entries: list[Entry], title: str | None, columns: int, corner: Any) -> tuple[Legend, int]:
-    """Draw a legend of so many columns, and return it and how much of the names was left out."""
+    """Draw a legend, and return it with the number of letters left out of its names."""
     handles, names = zip(*entries, strict=True)
     close: dict[str, Any] = {"handlelength": 1, "columnspacing": 1} if len(entries) > _CLOSE else {}
     legend = ax.legend(handles, names, title=title, ncols=columns, loc=corner, **close)
-    legend.set_in_layout(False)  # it is inside, and nothing should give way to it
+    legend.set_in_layout(False)  # it is inside the axes and must not shrink them
     around = 2 * (legend.borderaxespad + legend.borderpad) + (columns - 1) * legend.columnspacing
-    beside_names = around + columns * (legend.handlelength + legend.handletextpad) + 0.2
-    each = (ax.get_window_extent().width - beside_names * _em(legend)) / columns
+    not_names = around + columns * (legend.handlelength + legend.handletextpad) + 0.2
+    each = (ax.get_window_extent().width - not_names * _em(legend)) / columns
     return legend, sum(_shorten(text, each) for text in legend.get_texts())
 
 
 def _em(legend: Legend) -> float:
-    """Return the size of the letters of a legend in pixels."""
+    """Return the font size of a legend in pixels."""
     assert legend.figure is not None
     return float(legend.get_texts()[0].get_fontsize()) * legend.figure.dpi / 72
 
 
 def _shorten(text: Text, width: float) -> int:
-    """Leave out the middle of a name until it is not wider than so many pixels, and return how bad that is, in letters."""
+    """Shorten the middle of a name to a width in pixels, and return the cost in letters."""
     name = text.get_text().replace(r"\$", "$")
     low, high = 1, len(name)
     if "\n" in name or text.get_window_extent().width <= width:  # names have one line
@@ -147,14 +132,14 @@ def _ends(name: str, kept: int) -> str:
 
 
 def _share(ax: Axes, legend: Legend) -> tuple[float, float]:
-    """Return the shares of the width and the height of axes that a legend takes with some space around it."""
-    mine, whole = legend.get_window_extent(), ax.get_window_extent()
+    """Return the shares of the width and height of axes that a legend takes, with its margin."""
+    box, whole = legend.get_window_extent(), ax.get_window_extent()
     space = 2 * legend.borderaxespad * _em(legend)
-    return (mine.width + space) / whole.width, (mine.height + space) / whole.height
+    return (box.width + space) / whole.width, (box.height + space) / whole.height
 
 
 def _growth(points: Floats, corner: Any, wide: float, high: float) -> float:
-    """Return by how much the y-axis must grow for all points to be in it, and none under a legend in a corner."""
+    """Return the factor by which the y-axis must grow so that all points are inside and none is under the legend."""
     if not points.size:
         return 1.0
     across = points[:, 0] if "right" in str(corner) else 1 - points[:, 0]
@@ -167,7 +152,7 @@ def _growth(points: Floats, corner: Any, wide: float, high: float) -> float:
 
 
 def _make_room(ax: Axes, corner: Any, wide: float, high: float) -> None:
-    """Let the y-axis grow for a legend; texts keep their size meanwhile, so this may take some turns."""
+    """Enlarge the y-axis for a legend, repeatedly because texts keep their size."""
     for _ in range(_TURNS):
         growth = _growth(_drawn(ax), corner, wide, high)
         if growth < 1.001 or not np.isfinite(growth):
@@ -177,7 +162,7 @@ def _make_room(ax: Axes, corner: Any, wide: float, high: float) -> None:
 
 
 def _drawn(ax: Axes) -> Floats:
-    """Return points of all that is drawn in the units of the data, as shares of the width and height of axes."""
+    """Return points of everything drawn in data coordinates, as shares of the width and height of axes."""
     parts = [_along(line.get_path(), line.get_transform()) for line in ax.lines if line.get_transform() == ax.transData]
     parts += [
         _along(patch.get_path(), patch.get_transform())
@@ -191,7 +176,7 @@ def _drawn(ax: Axes) -> Floats:
 
 
 def _along(path: Path, transform: Transform) -> Floats:
-    """Return the corners of a path in pixels and points between them."""
+    """Return the vertices of a path in pixels, and points between them."""
     corners = np.asarray(transform.transform(path.vertices))
     steps = np.linspace(0, 1, _BETWEEN, endpoint=False)[:, None, None]
     between = corners[:-1] + steps * (corners[1:] - corners[:-1])

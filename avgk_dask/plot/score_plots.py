@@ -1,4 +1,4 @@
-"""Pictures of scores: the distributions of ranked scores, how far they straddle, and how well they are calibrated."""
+"""Pictures of scores: distributions by rank, straddle strengths, and calibration."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
 
 
-#: Ranks that are drawn.
+#: The most ranks drawn.
 _MOST_RANKS = 12
-#: Share of the width that a colour bar leaves; letters in a cell, in ems of those at the ticks.
-_BESIDE_A_BAR, _LETTER = 0.75, 0.55
+#: Share of the width left by the colour bar; width of a letter in a cell, in ems of the tick labels.
+_WITHOUT_BAR, _LETTER = 0.75, 0.55
 
 
 def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
-    """Draw the distribution of the scores of each rank over its support; where neighbours overlap, adapting can pay.
+    """Draw the range and distribution of the scores of each rank.
+
+    If neighbouring ranks overlap, average-k can make fewer errors than top-k.
 
     Parameters
     ----------
     result
-        What ``evaluate`` or ``ranked_supports`` gives.
+        The result of ``evaluate`` or ``ranked_supports``.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
@@ -94,9 +96,9 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result
-        What ``evaluate`` or ``straddle_strength`` gives.
+        The result of ``evaluate`` or ``straddle_strength``.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
@@ -132,10 +134,10 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
 
 
 def _name_cells(ax: Axes, drawn: QuadMesh, strengths: Floats, orders: Ints) -> None:
-    """Write each strength into its cell, in black or white, if there is space for all of them."""
+    """Write each strength into its cell, in black or white, if there is space."""
     names = {at: _strength(value) for at, value in np.ndenumerate(strengths) if not np.isnan(value)}
     width, height = size_in_ems(ax)
-    across, down = _BESIDE_A_BAR * width / strengths.shape[1], height / strengths.shape[0]
+    across, down = _WITHOUT_BAR * width / strengths.shape[1], height / strengths.shape[0]
     if down < 1.2 or across < 0.5 + _LETTER * max(map(len, names.values())):
         return
     for (row, tick), name in names.items():
@@ -150,21 +152,21 @@ def _strength(value: float) -> str:
 
 
 def _density(counts: Ints, edges: Floats) -> Floats:
-    """Return counts over the widths of their bins, the greatest as 1; empty bins of no width have none."""
+    """Return the density of counts, scaled to a maximum of 1; bins of width 0 have density 0."""
     widths = np.diff(edges / 2)  # halves: the difference of two floats might overflow
-    found = np.divide(counts, widths, out=np.zeros(counts.size), where=widths > 0)
-    return np.asarray(found / max(found.max(), np.finfo(float).tiny))
+    density = np.divide(counts, widths, out=np.zeros(counts.size), where=widths > 0)
+    return np.asarray(density / max(density.max(), np.finfo(float).tiny))
 
 
 def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None = None) -> Axes:
-    """Draw how often the highest scores are right against what they say, one line for each table.
+    """Draw a reliability diagram: accuracy against the highest score, one line per table.
 
     Parameters
     ----------
     tables
-        What ``losses.expected_calibration_error`` gives; or several by name, such as before and after a calibration.
+        The result of ``losses.expected_calibration_error``, or several by name, such as before and after a calibration.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
@@ -187,22 +189,22 @@ def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None =
         some = table["count"].values > 0
         error = f"ECE {100 * float(table.expected_calibration_error):.2g} %"
         x, y = table.confidence.values[some], table.accuracy.values[some]
-        told = f"{plain(name)}, {error}" if name else error
-        ax.plot(x, y, label=told, **next_series(ax), **scaled(0.67, "markersize"))
+        label = f"{plain(name)}, {error}" if name else error
+        ax.plot(x, y, label=label, **next_series(ax), **scaled(0.67, "markersize"))
     ax.set(xlabel="confidence: mean highest score", ylabel="accuracy: share right")
     ax.set(xlim=(0, 1), ylim=(0, 1))
     return finish(ax, 1)
 
 
 def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
-    """Draw how often scores near the average-k threshold are the label against what they say.
+    """Draw a reliability diagram of the scores near the average-k threshold.
 
     Parameters
     ----------
     table
-        What ``losses.calibration_at_threshold`` gives.
+        The result of ``losses.calibration_at_threshold``.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
@@ -232,14 +234,14 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
 
 
 def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
-    """Draw both errors and the NLL against the temperature; the least NLL is marked.
+    """Draw both errors and the NLL against the temperature, with the minimum of the NLL marked.
 
     Parameters
     ----------
     curve
-        What ``calibration.temperature_curve`` gives.
+        The result of ``calibration.temperature_curve``.
     ax
-        Where to draw; by default a new figure. The NLL has an axis of its own at the right.
+        Axes to draw into; by default those of a new figure. The NLL has its own axis at the right.
 
     Raises
     ------
@@ -272,12 +274,12 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
         _double_ticks(ax)
     else:
         fit_ticks(ax)
-    add_legend(ax, beside=(right,))
+    add_legend(ax, twins=(right,))
     return ax
 
 
 def _double_ticks(ax: Axes) -> None:
-    """Let the x-axis be logarithmic, with a tick where it has doubled, or more where there is no space."""
+    """Make the x-axis logarithmic with ticks at powers of 2."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     ax.set_xscale("log", base=2)

@@ -1,4 +1,4 @@
-"""Pictures of set sizes, of the errors of groups, and of the coverage by set size: who is served badly."""
+"""Pictures of set sizes, of the errors of groups, and of the coverage by set size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ..arrays import Array, Floats, Ints
+from ..arrays import Floats, Ints
 from .canvas import (
     AVERAGE_K,
     BUDGET,
@@ -25,36 +25,37 @@ from .canvas import (
     ordered_colors,
     percent,
     scaled,
+    space_evenly,
     thinned,
 )
 from .error_plots import best_budget
-from .legends import add_note, finish, plain
+from .legends import finish, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Budgets that are drawn where none are asked for, and that a legend names.
+#: The most budgets drawn by default, and named in a legend.
 _FEW = 6
-#: A histogram of sizes ends where no more than this share of the samples is left, if it would be wider than this.
+#: A histogram of more sizes than _WIDE ends when at most this share of the samples is left.
 _TAIL, _WIDE = 0.005, 40
 
 
 def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None, *, label: str | None = None) -> Axes:
-    """Draw how many samples have an average-k set of each size, with k marked.
+    """Draw a histogram of the sizes of the average-k sets, with k marked.
 
-    Of more than 400 sizes each bar holds several, the more the larger they are, on a logarithmic axis.
+    More than 400 sizes are combined into bins of increasing width, on a logarithmic axis.
 
     Parameters
     ----------
     result
-        What ``evaluate`` gives.
+        The result of ``evaluate``.
     k
-        The budget; by default the one with the largest relative gain, or the largest one.
+        The budget; by default that of the headline, which has the surest gain.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
     label
-        A name for the result, where several are drawn into the same Axes: as outlines, each in a colour.
+        Name of the result if several share the Axes: each is then an outline with its own colour.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     'labels in the set'
 
     """
-    need(result, "set_size_count", "set sizes, as evaluate gives them")
+    need(result, "set_size_count", "the set sizes of evaluate")
     ax = new_axes(ax)
     budget = best_budget(result) if k is None else known_budget(result, k)
     counts = result.set_size_count.sel(k=budget).values
@@ -77,15 +78,16 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     bars, edges = binned(counts[: last + 1])
     _draw_sizes(ax, 100 * bars / n_samples, edges, label)
     if beyond := int(counts[last + 1 :].sum()):
-        add_note(ax, f"{100 * beyond / n_samples:.2g} % have more,\nup to {np.flatnonzero(counts)[-1]:,}")
-    ax.set(xlabel="labels in the set", ylabel="samples (%)" if bars.size > last else "samples (% for each bar)")
-    _look_close(ax, counts, last, budget, result.attrs.get("n_classes", last))
+        note = f"{100 * beyond / n_samples:.2g} % have more,\nup to {np.flatnonzero(counts)[-1]:,}"
+        ax.plot([], [], linestyle="", marker="", label=note)  # an entry of the legend
+    ax.set(xlabel="labels in the set", ylabel="samples (%)" if bars.size > last else "samples (% per bar)")
+    _set_range(ax, counts, last, budget, result.attrs.get("n_classes", last))
     _mark_budget(ax, budget, BUDGET if label is None else ink_of(ax))
     return finish(ax, integer=True)
 
 
 def _draw_sizes(ax: Axes, shares: Floats, edges: Ints, label: str | None) -> None:
-    """Draw a histogram: bars where they are few, an area where they are many, an outline where there are others."""
+    """Draw a histogram as bars, as an area if they are many, or as an outline if the result has a label."""
     if edges[-1] > shares.size:
         ax.set_xscale("symlog", linthresh=1)
     if label is not None:
@@ -97,10 +99,10 @@ def _draw_sizes(ax: Axes, shares: Floats, edges: Ints, label: str | None) -> Non
         ax.stairs(shares, edges - 0.5, fill=True, color=AVERAGE_K)
 
 
-def _look_close(ax: Axes, counts: Ints, last: int, budget: float, n_classes: int) -> None:
-    """Let the x-axis show the sizes there are, from 0 where that is not far, and what others are drawn in these Axes."""
+def _set_range(ax: Axes, counts: Ints, last: int, budget: float, n_classes: int) -> None:
+    """Set the x-axis to the range of sizes, from 0 if that is near, and of other results in these Axes."""
     first = int(np.flatnonzero(counts)[0])
-    near = 2 * first > last  # nothing on the left
+    near = 2 * first > last  # far from 0
     low, high = (max(first - 3, 0), min(last + 3, max(n_classes, last))) if near else (0, last)
     side = 0.6 if last <= _WIDE or ax.get_xscale() != "linear" else 0.02 * last
     bounds = low - side, max(high, budget) + side
@@ -110,7 +112,7 @@ def _look_close(ax: Axes, counts: Ints, last: int, budget: float, n_classes: int
 
 
 def _mark_budget(ax: Axes, budget: float, color: str) -> None:
-    """Draw a line at k, up to the highest bar; once, where several results have the same."""
+    """Draw a line at k up to the highest bar, unless another result drew it already."""
     name = f"k = {budget:g}"
     if name not in ax.get_legend_handles_labels()[1]:
         high = max(patch.get_window_extent().y1 for patch in ax.patches)
@@ -122,18 +124,18 @@ def _mark_budget(ax: Axes, budget: float, color: str) -> None:
 def set_size_distribution(
     result: xr.Dataset, k: Sequence[float] | None = None, ax: Axes | None = None, *, label: str | None = None
 ) -> Axes:
-    """Draw the share of samples whose average-k set has at most so many labels, with each k marked by a dot.
+    """Draw the cumulative distribution of the set sizes, with each k marked by a dot.
 
     Parameters
     ----------
     result
-        What ``evaluate`` gives.
+        The result of ``evaluate``.
     k
-        The budgets; by default up to six of the result's. Of more than six, some are named in the legend.
+        The budgets; by default up to six of the result. The legend names at most six.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
     label
-        A name for the result, where several are drawn into the same Axes: each has a colour then, for all budgets.
+        Name of the result if several share the Axes: each then has one colour for all budgets.
 
     Raises
     ------
@@ -148,11 +150,13 @@ def set_size_distribution(
     'cumulated (%)'
 
     """
-    need(result, "set_size_count", "set sizes, as evaluate gives them")
+    need(result, "set_size_count", "the set sizes of evaluate")
     ax = new_axes(ax)
-    ks = _spaced(result.k.values, _FEW) if k is None else sorted(known_budget(result, one) for one in np.atleast_1d(k))
+    ks = sorted(result.k.values.tolist() if k is None else (known_budget(result, one) for one in np.atleast_1d(k)))
+    named_ks = [ks[i] for i in space_evenly(len(ks), _FEW)]
+    ks = named_ks if k is None else ks
     colors = ordered_colors(len(ks)) if label is None else [next_series(ax)["color"]] * len(ks)
-    named = {budget: f"k = {budget:g}" for budget in _spaced(np.array(ks), _FEW)}
+    named = {budget: f"k = {budget:g}" for budget in named_ks}
     if label is not None:
         named = {ks[0]: plain(label) if len(ks) > 1 else f"{plain(label)}, k = {ks[0]:g}"}
     last = max(ax.get_xlim()[1] if ax.lines else 0, *(last_size(result.set_size_count.sel(k=one).values) for one in ks))
@@ -168,7 +172,7 @@ def set_size_distribution(
 
 
 def _draw_share(ax: Axes, counts: Ints, end: int, budget: float, style: dict[str, Any]) -> None:
-    """Draw the share of samples with at most so many labels, up to an end, and a dot at k."""
+    """Draw the cumulative distribution of the sizes of one budget up to a size, and a dot at k."""
     share = 100 * np.cumsum(counts) / counts.sum()
     sizes = np.arange(share.size)[: end + 1]
     drawn = thinned(sizes, share[: sizes.size])
@@ -178,41 +182,35 @@ def _draw_share(ax: Axes, counts: Ints, end: int, budget: float, style: dict[str
 
 
 def last_size(counts: Ints) -> int:
-    """Return the last size to draw: the largest there is, or where few samples are left if that is far out."""
+    """Return the last size to draw: the largest one, or an earlier one if few samples have larger sets."""
     largest = int(np.flatnonzero(counts)[-1])
     if largest <= _WIDE:
         return largest
     return max(_WIDE, int(np.searchsorted(np.cumsum(counts), (1 - _TAIL) * counts.sum())))
 
 
-def _spaced(values: Array, n: int) -> list[float]:
-    """Return up to n of some values, evenly spaced among them, ascending."""
-    ordered = np.unique(values)
-    return [float(v) for v in ordered[np.unique(np.linspace(0, ordered.size - 1, n).round().astype(int))]]
-
-
 def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None = None) -> Axes:
-    """Draw how errors are spread over classes or groups: the share of them with at most so large an error, for both rules.
+    """Draw the cumulative distribution of the errors of classes or groups, for both rules.
 
     Parameters
     ----------
     breakdown
-        What ``breakdown`` gives.
+        The result of ``breakdown``.
     k
         One of its budgets; by default the largest.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
     OptionError
-        If the result has no groups with labels, or k is none of its budgets.
+        If the result has no groups with labels, or k is not one of its budgets.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1)
-    >>> avgk.plot.group_errors(found).get_xlabel()
+    >>> by_class = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1)
+    >>> avgk.plot.group_errors(by_class).get_xlabel()
     'error of the class (%)'
 
     """
@@ -223,27 +221,26 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
         values = percent(one[f"{rule}_k_error"])
         values = values[~np.isnan(values)]
         if values.size:
-            found, counts = np.unique(values, return_counts=True)
-            x, y = np.concatenate([[0.0], found, [100.0]]), np.cumsum([0, *counts, 0]) * 100 / values.size
+            errors, counts = np.unique(values, return_counts=True)
+            x, y = np.concatenate([[0.0], errors, [100.0]]), np.cumsum([0, *counts, 0]) * 100 / values.size
             some = thinned(x, y)
             ax.step(x[some], y[some], where="post", color=color, linestyle=dashes, label=f"{rule}-k")
-    what = plain(breakdown.attrs.get("by", "group"))
-    many = "classes" if what == "class" else f"{what}s"
-    ax.set(xlabel=f"error of the {what} (%)", ylabel=f"{many} up to it (%)", xlim=(0, 100), ylim=(0, 103))
+    noun = plain(breakdown.attrs.get("by", "group"))
+    ax.set(xlabel=f"error of the {noun} (%)", ylabel="cumulated (%)", xlim=(0, 100), ylim=(0, 103))
     return finish(ax)
 
 
 def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
-    """Draw how often conformal sets of each size hold their label, over how many samples have sets of that size.
+    """Draw the coverage of conformal sets by size, over the share of the samples with sets of that size.
 
-    Of more than 400 sizes those are drawn that have most samples.
+    At most the 400 most frequent sizes are drawn.
 
     Parameters
     ----------
     result
-        What ``evaluate`` of a conformal predictor gives, with labels.
+        The ``evaluate`` result of a conformal predictor, with labels.
     ax
-        Where to draw; by default a new figure.
+        Axes to draw into; by default those of a new figure.
 
     Raises
     ------
@@ -253,8 +250,8 @@ def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
-    >>> avgk.plot.size_coverage(found).get_xlabel()
+    >>> coverage = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
+    >>> avgk.plot.size_coverage(coverage).get_xlabel()
     'set size'
 
     """
@@ -267,8 +264,8 @@ def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     ax.bar(sizes, shares, color=AVERAGE_K, alpha=0.5, label="samples")
     covered = percent(result.size_coverage.isel(size=some))
     ax.plot(sizes, covered, "o", color=GAIN, label="coverage", **scaled(0.67, "markersize"))
-    promised = 100 * (1 - float(result.attrs["alpha"]))
+    target = 100 * (1 - float(result.attrs["alpha"]))
     ends = [sizes[0] - 0.5, sizes[-1] + 0.5]
-    ax.plot(ends, [promised, promised], color=BUDGET, linestyle="--", label=f"promised: {promised:g} %")
+    ax.plot(ends, [target, target], color=BUDGET, linestyle="--", label=f"target: {target:g} %")
     ax.set(xlabel="set size", ylabel="samples, coverage (%)", ylim=(0, 105))
     return finish(ax, integer=True)

@@ -1,4 +1,4 @@
-"""Breakdowns by class or group, and classes that are in sets together: in words, as tables, and as a page."""
+"""Breakdowns by class or group, and classes that share sets, as text, tables and a page."""
 
 from __future__ import annotations
 
@@ -13,52 +13,49 @@ from ..errors import OptionError
 from ..results.datasets import check_source
 from ..results.text import Screen
 from .figures import group_pictures
-from .frame import MOST_NAME, clipped, clipped_cells, fold, provenance, render, write_page
+from .frame import MOST_NAME, clip, clip_cells, fold, provenance, render, write_page
 from .tables import Table, fixed, number, percent
 
-#: Groups that a table shows unless asked for more, and groups or pairs that a page shows; the files beside it have all.
+#: Groups in the table of a terminal by default, and groups or pairs on a page; the downloads have all.
 WORST, _MOST = 10, 50
-_SECTIONS = (
-    ("means", "Means over all", ("means",)),
-    ("worst", "The worst", ("worst",)),
-    ("pairs", "Classes in sets together", ("pairs",)),
-    ("provenance", "Provenance", ("facts",)),
-)
 
 
 def print_breakdown(
     result: xr.Dataset, k: float | None = None, n: int = WORST, *, width: int | None = None, colour: bool = False
 ) -> str:
-    """Return the worst classes or groups of a breakdown as text, for one budget (the largest), and one sentence.
+    """Return the n classes or groups with the highest errors as text, for one budget (by default the largest).
 
-    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
+    The other options are as for ``print_table``.
     """
-    by = "class" if result.attrs.get("by") == "class" else "group"
-    said = [
+    summary = [
         breakdown_sentence(result, k),
-        "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples alone make no case.",
-        threshold_sentence(result, by),
+        "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples do not lead by chance.",
+        threshold_sentence(result),
     ]
     if k is None and result.sizes.get("k", 1) > 1:
-        said.append("This is the largest budget; the result has the others, too (--json, --out).")
-    return Screen(width, colour).page(worst_table(result, k, n), said)
+        summary.append("The table is for the largest budget; --json and --out have the others.")
+    return Screen(width, colour).page(worst_table(result, k, n), summary)
 
 
-def threshold_sentence(result: xr.Dataset, by: str) -> str:
-    """Say what the sets are made by."""
+def threshold_sentence(result: xr.Dataset) -> str:
+    """Say whether groups share one threshold."""
     if result.attrs.get("thresholds") == "own":
-        return f"Each {by} has a threshold of its own, so that its sets hold k labels per sample on average."
-    return "One threshold serves all samples, k labels per sample on average."
+        return f"Each {_noun(result)} has its own threshold, so that its sets hold k labels per sample on average."
+    return "All samples share one threshold, for k labels per sample on average."
+
+
+def _noun(result: xr.Dataset) -> str:
+    return "class" if result.attrs.get("by") == "class" else "group"
 
 
 def check_breakdown(result: xr.Dataset) -> None:
-    """Refuse what ``breakdown`` did not give."""
+    """Check that a Dataset is the result of ``breakdown``."""
     names = ("average_k_error_low", "n_labelled", "macro_average_k_error")
-    check_source(result, "breakdown", names, ["k", "group"], what="breakdown")
+    check_source(result, "breakdown", names, ["k", "group"], argument="breakdown")
 
 
 def _one_budget(result: xr.Dataset, k: float | None = None) -> xr.Dataset:
-    """Return the part of a breakdown for one budget: the one asked for, or the largest."""
+    """Return the part of a breakdown for one budget, by default the largest."""
     check_breakdown(result)
     budgets = result.k.values.tolist()
     if k is not None and k not in budgets:
@@ -68,7 +65,7 @@ def _one_budget(result: xr.Dataset, k: float | None = None) -> xr.Dataset:
 
 
 def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> Table:
-    """Return the groups with the highest errors for one budget, by the lower ends of their intervals."""
+    """Return the n groups with the highest errors for one budget, by the lower ends of their intervals."""
     one = _one_budget(result, k)
     low = np.where(np.isnan(one.average_k_error_low.values), -1.0, one.average_k_error_low.values)
     order = np.lexsort((one.group.values, -np.nan_to_num(one.average_k_error.values), -low))
@@ -82,51 +79,48 @@ def worst_table(result: xr.Dataset, k: float | None = None, n: int = WORST) -> T
         "set size",
         *(["threshold"] if "group_threshold" in one else []),
     )
-    missed = {(row, "avg-k error"): "bad" for row, i in enumerate(worst) if one.average_k_error.values[i] > 0.5}
+    tones = {(row, "avg-k error"): "bad" for row, i in enumerate(worst) if one.average_k_error.values[i] > 0.5}
     least = ("threshold", "set size", "labelled", "top-k error")
-    return Table(header, [_row(one.isel(group=i)) for i in worst], least, header[:1], missed)
+    return Table(header, [_row(one.isel(group=i)) for i in worst], least, header[:1], tones)
 
 
 def _row(one: xr.Dataset) -> tuple[str, ...]:
-    ends = [fixed(100 * float(one[f"average_k_error_{end}"]), 1) for end in ("low", "high")]
+    low, high = (fixed(100 * float(one[f"average_k_error_{end}"]), 1) for end in ("low", "high"))
     return (
         str(one["name"].item()) if "name" in one else str(one.group.item()),
         f"{int(one.n_labelled):,}",
         percent(float(one.top_k_error)),
         percent(float(one.average_k_error)),
-        f"{ends[0]} to {ends[1]} %",
+        f"{low} to {high} %",
         number(float(one.average_set_size)),
         *([f"{float(one.group_threshold):.6g}"] if "group_threshold" in one else []),
     )
 
 
 def breakdown_sentence(result: xr.Dataset, k: float | None = None) -> str:
-    """Say what a breakdown tells for one budget: macro averages, and how many groups are served badly."""
+    """Give the macro averages for one budget, and the number of groups with most labels missed."""
     one = _one_budget(result, k)
-    some = one.n_labelled.values > 0
-    if not some.any():
-        return "No sample is labelled: there are no errors."
-    n, what = int(some.sum()), "class" if result.attrs.get("by") == "class" else "group"
-    many = "classes" if what == "class" else "groups"
-    bad = int((one.average_k_error.values[some] > 0.5).sum())
-    mean, top = (float(one[name].values[some].mean()) if n else math.nan for name in ("average_k_error", "top_k_error"))
-    half = "more than half of"
-    badly = f"{bad:,} of them miss {half} their labels"
-    badly = badly if bad > 1 else f"{'one' if bad else 'none'} of them misses {half} its labels"
-    against = "" if math.isnan(top) else f" (top-k {percent(top)})"
+    labelled = one.n_labelled.values > 0
+    if not labelled.any():
+        return "No sample is labelled, so there are no errors."
+    n, noun = int(labelled.sum()), _noun(result)
+    groups = noun if n == 1 else "classes" if noun == "class" else "groups"
+    n_bad = int((one.average_k_error.values[labelled] > 0.5).sum())
+    mean, top = (float(one[name].values[labelled].mean()) for name in ("average_k_error", "top_k_error"))
     return (
-        f"At k = {float(one.k):g}, the mean over {n:,} {many if n != 1 else what} of the average-k error is "
-        f"{percent(mean)}{against}; {badly}."
+        f"At k = {float(one.k):g}, the mean over {n:,} {groups} of the average-k error is {percent(mean)}"
+        f"{'' if math.isnan(top) else f' (top-k {percent(top)})'}; {n_bad:,} of them miss{'es' * (n_bad == 1)} more than half of "
+        f"{'its' if n_bad == 1 else 'their'} labels."
     )
 
 
 def print_pairs(result: xr.Dataset, n: int = 20, *, width: int | None = None, colour: bool = False) -> str:
-    """Return the most frequent pairs of what ``set_pairs`` gave as text, and one sentence; the rest as for ``print_table``."""
+    """Return the n most frequent pairs of a ``set_pairs`` result as text; the other options are as for ``print_table``."""
     return Screen(width, colour).page(pairs_table(result, n), [pairs_sentence(result)])
 
 
 def pairs_table(result: xr.Dataset, n: int = 20) -> Table:
-    """Return a row for each of the first pairs: both classes, the sets with both, and their share of each one's sets."""
+    """Return one row per pair: both classes, the sets with both, and their share of the sets of each class."""
     check_source(result, "set_pairs", ("class_a", "class_b", "count", "n_sets_a", "n_sets_b"), ["pair"])
     rows: list[tuple[str, ...]] = []
     for i in range(min(n, result.sizes["pair"])):
@@ -139,7 +133,7 @@ def pairs_table(result: xr.Dataset, n: int = 20) -> Table:
 
 
 def pairs_sentence(result: xr.Dataset) -> str:
-    """Say how many pairs there are, and of what."""
+    """Give the number of pairs."""
     attrs = result.attrs
     n = int(attrs["n_pairs"])
     pairs = "no two classes are" if not n else "1 pair of classes is" if n == 1 else f"{n:,} pairs of classes are"
@@ -147,13 +141,13 @@ def pairs_sentence(result: xr.Dataset) -> str:
 
 
 def means_table(result: xr.Dataset) -> Table:
-    """Return a row for each budget: the means over groups of both errors, and how many groups miss more than half."""
+    """Return one row per budget: the means of both errors over groups, and the number of groups with most labels missed."""
     rows = []
-    some = result.n_labelled.values > 0
+    labelled = result.n_labelled.values > 0
     for i, k in enumerate(result.k.values):
         means = [percent(float(result[f"macro_{rule}_k_error"].values[i])) for rule in ("top", "average")]
-        bad = int(np.count_nonzero(result.average_k_error.values[i][some] > 0.5))
-        rows.append((f"{k:g}", *means, f"{bad:,}"))
+        n_bad = int(np.count_nonzero(result.average_k_error.values[i][labelled] > 0.5))
+        rows.append((f"{k:g}", *means, f"{n_bad:,}"))
     return Table(("k", "mean top-k error", "mean avg-k error", "with more than half missed"), rows)
 
 
@@ -165,57 +159,52 @@ def render_breakdown(
     Parameters
     ----------
     result
-        What ``breakdown`` gives.
+        The result of ``breakdown``.
     pairs
-        What ``set_pairs`` gives: the classes that are in sets together become a section.
+        The result of ``set_pairs``, for a section on classes that share sets.
     seconds
-        How long it took to compute, if known.
+        Duration of the computation, if known.
     written
         Date and time to show; by default now, in UTC.
 
     Examples
     --------
     >>> import numpy as np, avgk_dask as avgk
-    >>> found = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=[1, 2])
-    >>> avgk.report.render_breakdown(found).startswith("<!doctype html>")
+    >>> by_class = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=[1, 2])
+    >>> avgk.report.render_breakdown(by_class).startswith("<!doctype html>")
     True
 
     """
     check_breakdown(result)
-    by = clipped(str(result.attrs.get("by", "group")), MOST_NAME)
+    by = clip(str(result.attrs.get("by", "group")), MOST_NAME)
     return render(
         "breakdown.html",
-        _SECTIONS,
         group_pictures(result),
         title=f"Errors by {by}",
-        store=clipped(shown(result.attrs.get("store", ""))),
+        store=clip(shown(result.attrs.get("store", ""))),
         headline=breakdown_sentence(result),
-        details=[threshold_sentence(result, by)],
+        details=[threshold_sentence(result)],
         by=by,
         means=means_table(result),
-        worst=fold(clipped_cells(worst_table(result, n=_MOST))),
+        worst=fold(clip_cells(worst_table(result, n=_MOST))),
         n_groups=int((result.n_labelled.values > 0).sum()),
-        pairs=None if pairs is None else fold(clipped_cells(pairs_table(pairs, _MOST))),
-        pairs_told="" if pairs is None else pairs_sentence(pairs),
+        pairs=None if pairs is None else fold(clip_cells(pairs_table(pairs, _MOST))),
+        pairs_summary="" if pairs is None else pairs_sentence(pairs),
         facts=provenance(result, seconds, written),
     )
 
 
 def write_breakdown(
-    result: xr.Dataset,
-    path: str | os.PathLike[str],
-    *,
-    pairs: xr.Dataset | None = None,
-    seconds: float | None = None,
+    result: xr.Dataset, path: str | os.PathLike[str], *, pairs: xr.Dataset | None = None, seconds: float | None = None
 ) -> None:
-    """Write a breakdown to a file, which is there whole or as it was; the rest as for ``render_breakdown``.
+    """Write the page of ``render_breakdown`` to a file, atomically.
 
     Raises
     ------
     DtypeError, OptionError
-        Where the result is none of ``breakdown``, or the path is no path.
+        If the result is not one of ``breakdown``, or path is not path-like.
     WriteError
-        Where the file cannot be written.
+        If the file cannot be written.
 
     Examples
     --------
@@ -224,5 +213,4 @@ def write_breakdown(
     >>> avgk.report.write_breakdown(avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1), path)
 
     """
-    check_breakdown(result)
-    write_page(path, lambda: render_breakdown(result, pairs=pairs, seconds=seconds))
+    write_page(path, render_breakdown(result, pairs=pairs, seconds=seconds))

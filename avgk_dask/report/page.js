@@ -1,5 +1,5 @@
 "use strict";
-// The slider of a report, and what is folded while it is printed. Texts and numbers come from the page: nothing is computed.
+// The slider of a report, and unfolding for print. Texts and numbers come from the page; nothing is computed.
 (() => {
   function element(svg, name, attributes) {
     const made = document.createElementNS(svg.namespaceURI, name);
@@ -25,7 +25,7 @@
   }
 
   function start(section) {
-    const { budgets, cells, told, marks } = JSON.parse(document.getElementById("slider-data").textContent);
+    const { budgets, cells, sentences, marks } = JSON.parse(document.getElementById("slider-data").textContent);
     const input = section.querySelector("input");
     const svg = section.querySelector("figure svg");
     const moveMark = svg && marks.length ? addMark(svg) : () => {};
@@ -35,7 +35,7 @@
       const i = Number(input.value);
       input.setAttribute("aria-valuetext", `K = ${budgets[i]}`);
       section.querySelector("output").textContent = `K = ${budgets[i]}`;
-      section.querySelector("[role=status]").textContent = told[i];
+      section.querySelector("[role=status]").textContent = sentences[i];
       places.forEach((place, column) => { place.textContent = cells[i][column] || "\u2013"; });
       moveMark(marks[i]);
     }
@@ -48,7 +48,7 @@
   const section = document.getElementById("any-budget");
   if (section) start(section);
 
-  // What is folded is printed, too.
+  // Print folded tables in full.
   const folded = () => document.querySelectorAll("details:not([open])");
   let opened = [];
   addEventListener("beforeprint", () => { opened = [...folded()]; opened.forEach((one) => { one.open = true; }); });

@@ -1,4 +1,4 @@
-"""A result as tables of text, for the terminal and for the page, and what ``avgk info`` prints."""
+"""Results as tables of text, for the terminal and the page, and the output of ``avgk info``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .. import plot
 from ..arrays import Ints
 from ..errors import OptionError
 from ..results.datasets import StoreInfo, ValuesInfo, are_probabilities, check_result, check_source
-from ..results.text import Screen, wrapped
+from ..results.text import Screen, wrap
 from ..results.text import Table as Table
 
 
 def fixed(value: float, digits: int, sign: str = "-") -> str:
-    """Return a number with so many digits behind the point; what rounds to 0 has no minus.
+    """Format a number with a fixed number of decimals, without a minus sign if it rounds to 0.
 
     Examples
     --------
@@ -28,18 +28,18 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
 
 
 def percent(value: float) -> str:
-    """Return a fraction in percent; nothing for NaN."""
+    """Format a fraction in percent; empty for NaN."""
     return "" if math.isnan(value) else f"{fixed(100 * value, 2)} %"
 
 
-#: Digits behind the point of a percentage at most.
+#: The most decimals of a percentage.
 _MOST_DIGITS = 6
 
 
 def with_error(value: float, stderr: float, digits: int = 2, sign: str = "-") -> str:
-    """Return a fraction in percent with its standard error, if there is one; nothing for NaN.
+    """Format a fraction in percent with its standard error unless that is NaN; empty for NaN.
 
-    A standard error that would round to 0, as of very many samples, brings more digits.
+    Decimals are added if the standard error would round to 0.
 
     Examples
     --------
@@ -58,39 +58,48 @@ def with_error(value: float, stderr: float, digits: int = 2, sign: str = "-") ->
 
 
 def stderr_of(one: xr.Dataset, name: str) -> float:
-    """Return the standard error of a variable; NaN where there is none."""
+    """Return the standard error of a variable, or NaN if it has none."""
     return float(one[f"{name}_stderr"]) if f"{name}_stderr" in one else math.nan
 
 
 def share(one: xr.Dataset, name: str, digits: int = 2, sign: str = "-") -> str:
-    """Return a variable in percent with its standard error, if it has one; nothing for NaN."""
+    """Format a variable in percent with its standard error, if it has one; empty for NaN."""
     return with_error(float(one[name]), stderr_of(one, name), digits, sign)
 
 
 def number(value: float) -> str:
-    """Return a number in a few digits; nothing for NaN."""
+    """Format a number with four digits; empty for NaN."""
     return "" if math.isnan(value) else f"{value + 0.0:.4g}"
 
 
-#: What a table and a report cannot do without.
+#: Variables that tables and reports need.
 _NEEDED = (
     "threshold", "top_k_error", "average_k_error", "relative_gain", "set_size_count", "n_above", "n_ties", "n_kept",
 )  # fmt: skip
 
 
 def check_evaluation(result: xr.Dataset) -> None:
-    """Refuse what is not the result of one ``evaluate``, with its attributes."""
+    """Check that a Dataset is the result of one ``evaluate``, with its attributes."""
     check_result(result, _NEEDED)
-    lost = [name for name in ("n_samples", "n_classes", "reads") if name not in result.attrs]
-    if lost:
+    missing = [name for name in ("n_samples", "n_classes", "reads") if name not in result.attrs]
+    if missing:
         raise OptionError(
-            f"result must have the attributes that evaluate gave it; got none called {lost[0]}. "
+            f"result must have the attributes that evaluate gave it; got none called {missing[0]}. "
             "Keep them: xarray.set_options(keep_attrs=True), or result.assign_attrs(...)."
         )
 
 
+#: Meaning of the columns of results.
+_COLUMNS = {
+    "gain": "share of the top-k errors that average-k avoids",
+    "quartiles": "a quarter, half and three quarters of the sets have at most this many labels",
+    "ties": "scores equal to the threshold",
+    "kept": "ties included in the sets to reach k labels per sample on average",
+}
+
+
 def results_table(result: xr.Dataset) -> Table:
-    """Return a row for each budget: threshold, errors and gain with their standard errors, quartiles of the set sizes, ties."""
+    """Return one row per budget: threshold, errors and gain with standard errors, quartiles of the set sizes, and ties."""
     header = ("k", "threshold", "top-k error", "avg-k error", "gain", "quartiles", "ties", "kept")
     rows: list[tuple[str, ...]] = []
     tones: dict[tuple[int, str], str] = {}
@@ -111,11 +120,11 @@ def results_table(result: xr.Dataset) -> Table:
             f"{int(one.n_ties):,}",
             f"{int(one.n_kept):,}",
         ))  # fmt: skip
-    return Table(header, rows, ("kept", "ties", "quartiles", "threshold", "top-k error"), tones=tones)
+    return Table(header, rows, ("kept", "ties", "quartiles", "threshold", "top-k error"), tones=tones, legend=_COLUMNS)
 
 
 def transfer_table(result: xr.Dataset) -> Table:
-    """Return a row for each budget of ``transfer``: size and error at the calibration threshold, and at the own one."""
+    """Return one row per budget of ``transfer``: size and error at the calibration threshold and at the samples' own."""
     check_result(result)
     header = ("k", "threshold", "set size", "error", "own threshold", "own size", "own error")
     rows: list[tuple[str, ...]] = []
@@ -129,8 +138,8 @@ def transfer_table(result: xr.Dataset) -> Table:
 
 
 def _size(value: float, stderr: float) -> str:
-    """Return a mean set size with its standard error, to as many digits; without one, in a few digits."""
-    if not stderr > 0:  # none, or of sets that are all alike
+    """Format a mean set size with its standard error, if that is positive."""
+    if not stderr > 0:  # NaN, or all sets have the same size
         return number(value)
     digits = max(0, 1 - math.floor(math.log10(stderr)))
     return f"{fixed(value, digits)} \N{PLUS-MINUS SIGN}{fixed(stderr, digits)}"
@@ -141,19 +150,19 @@ def _score(value: xr.DataArray) -> str:
 
 
 def size_quartiles(counts: Ints) -> tuple[int, int, int]:
-    """Return the set sizes that a quarter, half and three quarters of the samples do not exceed."""
+    """Return the quartiles of the set sizes."""
     cumulative = np.cumsum(counts)
     first, second, third = (int(np.searchsorted(cumulative, q * cumulative[-1] / 4)) for q in (1, 2, 3))
     return first, second, third
 
 
 def ambiguity_table(result: xr.Dataset) -> Table | None:
-    """Return a row for each integer budget: whether neighbouring ranks overlap, and straddle of order 1; or nothing."""
+    """Return one row per integer budget: overlap of neighbouring ranks and straddle of order 1; None if not analysed."""
     if "supports_overlap" not in result:
         return None
-    bounded = are_probabilities(result)  # the bound is a theorem for probabilities only
+    bounded = are_probabilities(result)  # the bound holds for probabilities only
     header = ("k", "lowest score of rank\u00a0k", "highest score of rank\u00a0k\u00a0+\u00a01", "overlap",
-              "straddling pairs", "their mean distance", *(["lower bound on the gain"] * bounded))  # fmt: skip
+              "straddling pairs", "their mean difference", *(["lower bound on the gain (points)"] * bounded))  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
@@ -168,13 +177,13 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
             "yes" if one.supports_overlap else "no",
             percent(float(first.straddle_weight)),
             number(float(first.straddle_magnitude)),
-            *([number(float(one.straddle_bound))] * bounded),
+            *([number(100 * float(one.straddle_bound))] * bounded),
         ))  # fmt: skip
     return Table(header, rows) if rows else None
 
 
 def tie_table(result: xr.Dataset) -> Table | None:
-    """Return a row for each budget where the error depends on which ties are kept; nothing where none does."""
+    """Return one row per budget whose error depends on which ties are kept; None if none does."""
     if "average_k_error_lowest" not in result:
         return None
     header = ("k", "ties", "kept", "lowest error", "expected", "highest error", "as kept here")
@@ -188,88 +197,69 @@ def tie_table(result: xr.Dataset) -> Table | None:
     return Table(header, rows) if rows else None
 
 
-#: What utilities are called in a header.
-_UTILITY_NAMES = {"f": "F", "discounted": "1/size"}
-
-
 def print_utilities(result: xr.Dataset, *, width: int | None = None, colour: bool = False) -> str:
-    """Return what ``set_utility`` gave as text, one or several along ``utility``: a table, and a sentence for each.
-
-    The rest is as for ``print_table``.
-    """
+    """Return a ``set_utility`` result as text: a table, and a sentence for each utility; options as for ``print_table``."""
     return Screen(width, colour).page(utilities_table(result), utility_sentences(result), strong=None)
 
 
 def _several(result: xr.Dataset) -> list[xr.Dataset]:
-    """Return the utilities one by one; refuse what ``set_utility`` did not give."""
-    check_source(result, "set_utility", ["average_k_utility"], ["k"], what="utilities")
+    """Return the utilities one by one, after checking that they come from ``set_utility``."""
+    check_source(result, "set_utility", ["average_k_utility"], ["k"], argument="utilities")
     if "utility" in result.dims:
         return [result.isel(utility=i) for i in range(result.sizes["utility"])]
     return [result]
 
 
 def _name(one: xr.Dataset) -> str:
-    told = str(one["utility"].item()) if "utility" in one.coords else str(one.attrs["utility"])
+    name = str(one["utility"].item()) if "utility" in one.coords else str(one.attrs["utility"])
     beta = float(one.attrs.get("beta", 1.0))
-    return f"F{beta:g}" if told == "f" else _UTILITY_NAMES.get(told, told)
+    return f"F{beta:g}" if name == "f" else {"discounted": "1/size"}.get(name, name)
 
 
 def utilities_table(result: xr.Dataset) -> Table:
-    """Return a row for each budget, and for each utility that of both rules."""
+    """Return one row per budget, with each utility of both rules."""
     several = _several(result)
     header = ("k", *(f"{rule} {_name(one)}" for one in several for rule in ("top-k", "avg-k")))
+    values = [one[f"{rule}_k_utility"].values for one in several for rule in ("top", "average")]
     rows = [
-        (
-            f"{k:g}",
-            *(_worth(float(one[f"{r}_k_utility"].values[i])) for one in several for r in ("top", "average")),
-        )
+        (f"{k:g}", *("" if math.isnan(v[i]) else f"{v[i] + 0.0:.4f}" for v in values))
         for i, k in enumerate(result.k.values)
     ]
     return Table(header, rows)
 
 
-def _worth(value: float) -> str:
-    return "" if math.isnan(value) else f"{value + 0.0:.4f}"
-
-
 def utility_sentences(result: xr.Dataset) -> list[str]:
-    """Say for each utility where it is largest."""
-    return [sentence for one in _several(result) if (sentence := _sentence(one))]
+    """Return for each utility the budget with the highest value of each rule."""
+    return [sentence for one in _several(result) if (sentence := _utility_sentence(one))]
 
 
-def _sentence(one: xr.Dataset) -> str:
-    found = {
-        rule: one[f"{rule}_k_utility"].values
-        for rule in ("average", "top")
-        if not np.isnan(one[f"{rule}_k_utility"].values).all()
-    }
-    if not found:
+def _utility_sentence(one: xr.Dataset) -> str:
+    best = []
+    for rule in ("average", "top"):
+        values = one[f"{rule}_k_utility"].values
+        if not np.isnan(values).all():
+            i = int(np.nanargmax(values))
+            best.append(f"{values[i] + 0.0:.4f} for {rule}-k at k = {float(one.k.values[i]):g}")
+    if not best:
         return ""
-    told = []
-    for rule, values in found.items():
-        i = int(np.nanargmax(values))
-        told.append(f"{_worth(float(values[i]))} by {rule}-k at k = {float(one.k.values[i]):g}")
     cost = float(one.attrs.get("cost", 0.0))
-    unit = "logarithm of a set's size" if one.attrs.get("cost_of") == "log" else "label"
-    less = f" (less {cost:g} for each {'unit of the ' if unit != 'label' else ''}{unit})" if cost else ""
-    return f"{_name(one)}{less} is highest, of these budgets, with {' and '.join(told)}."
+    unit = "unit of the logarithm of a set's size" if one.attrs.get("cost_of") == "log" else "label"
+    less = f" (less {cost:g} per {unit})" if cost else ""
+    return f"Highest {_name(one)}{less} at these budgets: {' and '.join(best)}."
 
 
-#: Columns of the names of what is told.
+#: Width of the names in the output of ``avgk info``.
 _NAMES = 10
 
 
 def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = False) -> str:
-    """Return the description of a store as text.
-
-    Lines fit ``width``; by default they are as long as they are. With ``colour`` they hold the colours of a terminal.
-    """
+    """Return the description of a store as text; options as for ``print_table``."""
     screen = Screen(width, colour)
     details = [
         f" ({info['rounding']})" if info["rounding"] else "",
         f", decoded by {info['encoding']}" if info["encoding"] else "",
+        f", {info['truncated']}" if info["truncated"] else "",
     ]
-    details.append(f", {info['truncated']}" if info["truncated"] else "")
     chunks = " x ".join(f"{n:,}" for n in info["chunks"])
     shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
     form = "a file" if info["zarr_format"] is None else f"Zarr v{info['zarr_format']}"
@@ -282,11 +272,11 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
         ("codecs", f"{form}: {' + '.join(info['codecs'])}"),
         ("size", _bytes(info["n_bytes"]) + ("" if stored is None else f", {_bytes(stored)} stored")),
         ("missing", "cannot be listed" if missing is None else _count(missing, "chunk")),
-        ("manifest", "yes: every read is checked" if info["has_manifest"] else "none"),
+        ("manifest", "yes, every read is checked" if info["has_manifest"] else "none"),
         ("values", _values(info["values"])),
         (
             "memory",
-            f"{_bytes(info['task_memory'])} a task (k = 1:10), of {_bytes(info['memory_limit'])}; "
+            f"{_bytes(info['task_memory'])} per task (k = 1:10), of {_bytes(info['memory_limit'])}; "
             f"{_bytes(info['merge_memory'])} to merge, {_bytes(info['client_memory'])} to finish",
         ),
         ("reads", info["reads"]),
@@ -294,8 +284,8 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
     ]
     lines = []
     for name, text in rows:
-        first, *more = wrapped(text, None if width is None else width - _NAMES)
-        lines.append(screen.painted(name, "strong") + " " * (_NAMES - len(name)) + first)
+        first, *more = wrap(text, None if width is None else width - _NAMES)
+        lines.append(screen.paint(name, "strong") + " " * (_NAMES - len(name)) + first)
         lines += [" " * _NAMES + line for line in more]
     return "\n".join(lines)
 
@@ -306,7 +296,7 @@ def _count(n: int, what: str) -> str:
 
 def _values(values: ValuesInfo | None) -> str:
     if values is None:
-        return "none are stored"
+        return "no chunk is stored"
     if values["low"] is None or values["high"] is None:
         return values["kind"]
     return f"{values['kind']} ({values['low'] + 0.0:.6g} to {values['high'] + 0.0:.6g} in the first {values['n_rows_sampled']} rows)"

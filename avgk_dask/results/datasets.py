@@ -1,4 +1,4 @@
-"""Result Datasets: built from the registry and checked against it, their fingerprints, JSON text, and the kind of their scores."""
+"""Result Datasets: build and check them by the registry, hash them, convert them to JSON, and describe their scores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from ..arrays import Array, Dtype
 from ..errors import DtypeError, OptionError
 from .registry import COORDINATES, LEADING, VARIABLES, Variable
 
-#: What the public functions give.
+#: The results of the public functions.
 Result: TypeAlias = xr.Dataset
 Table: TypeAlias = Mapping[str, Variable]
 
 
 def build_result(
-    values: Mapping[str, object],
-    coords: Mapping[str, object],
-    attrs: Mapping[str, object],
-    table: Table = VARIABLES,
+    values: Mapping[str, object], coords: Mapping[str, object], attrs: Mapping[str, object], table: Table = VARIABLES
 ) -> xr.Dataset:
-    """Return the Dataset of these values, described and checked against a table.
+    """Build the Dataset of these values, described and checked by a table.
 
-    Values may have the dimensions ``LEADING`` before their own, as far as those are among the coordinates.
+    Values may have those of the dimensions ``LEADING`` that are coordinates before their own.
     """
     leading = tuple(name for name in LEADING if name in coords)
     dataset = xr.Dataset(
@@ -56,7 +53,7 @@ def _fits(dtype: Dtype, spec: Variable) -> bool:
 
 
 def validate(dataset: xr.Dataset, table: Table = VARIABLES) -> None:
-    """Check that every variable of a result is known, with the dimensions and dtype of the table."""
+    """Check that every variable of a result has the dimensions and dtype of the table."""
     for name, variable in dataset.variables.items():
         spec = COORDINATES.get(str(name)) or table.get(str(name))
         more = [d for d in variable.dims if spec is None or d not in spec.dims]
@@ -73,41 +70,38 @@ def validate(dataset: xr.Dataset, table: Table = VARIABLES) -> None:
 
 
 def check_result(result: object, names: Sequence[str] = ()) -> None:
-    """Refuse what is no result Dataset, or not a single one with these variables over their own dimensions.
+    """Check that an object is a single result Dataset that has these variables with their own dimensions.
 
     Raises
     ------
     DtypeError
-        For anything but a Dataset.
+        If it is not a Dataset.
     OptionError
-        Where a variable is missing, or has other dimensions: several results in one, or a part of one.
+        If a variable is missing, or has other dimensions because results were concatenated or selected from.
 
     """
     if not isinstance(result, xr.Dataset):
         raise DtypeError(
-            f"result must be a Dataset that evaluate or another function here gave; got {type(result).__name__}. "
+            f"result must be a Dataset that evaluate or another function of this package returned; got {type(result).__name__}. "
             "Pass the result as the first argument."
         )
     for name in names:
         if name not in result:
-            has = ", ".join(map(str, list(result.data_vars)[:5])) or "none"
-            raise OptionError(f"result must have {name}; got the variables {has}. Pass what evaluate gives.")
+            known = ", ".join(map(str, list(result.data_vars)[:5])) or "none"
+            raise OptionError(f"result must have {name}; got the variables {known}. Pass the result of evaluate.")
         _check_dims(name, tuple(map(str, result[name].dims)))
 
 
 def check_source(
-    result: xr.Dataset, source: str, names: Sequence[str], dims: Sequence[str] = (), what: str = "result"
+    result: xr.Dataset, source: str, names: Sequence[str], dims: Sequence[str] = (), argument: str = "result"
 ) -> None:
-    """Refuse what a function did not give: a variable or attribute of its results is missing, or a dimension."""
+    """Check that a result has the variables or attributes, and the dimensions, of the function that is its source."""
     check_result(result)
-    lost = [name for name in names if name not in result and name not in result.attrs]
-    if lost:
-        raise OptionError(f"{what} must be what {source} gives; got one without {lost[0]}. Pass its result.")
-    check_dimensions(result, dims)
-
-
-def check_dimensions(result: xr.Dataset, dims: Sequence[str]) -> None:
-    """Refuse a part of a result in which a dimension was selected away."""
+    missing = [name for name in names if name not in result and name not in result.attrs]
+    if missing:
+        raise OptionError(
+            f"{argument} must be the result of {source}; got one without {missing[0]}. Pass it unchanged."
+        )
     for name in dims:
         if name not in result.dims:
             raise OptionError(
@@ -117,23 +111,23 @@ def check_dimensions(result: xr.Dataset, dims: Sequence[str]) -> None:
 
 
 def _check_dims(name: str, dims: tuple[str, ...]) -> None:
-    wanted = VARIABLES[name].dims
-    more, less = [d for d in dims if d not in wanted], [d for d in wanted if d not in dims]
+    expected = VARIABLES[name].dims
+    more, less = [d for d in dims if d not in expected], [d for d in expected if d not in dims]
     if more:
         raise OptionError(
-            f"result must be a single one, {name} over {' and '.join(wanted)}; got several along {', '.join(more)}. "
-            f"Take one of them: result.isel({more[0]}=0)."
+            f"result must be a single one, {name} over {' and '.join(expected)}; got several along {', '.join(more)}. "
+            f"Select one of them: result.isel({more[0]}=0)."
         )
     if less:
         raise OptionError(
-            f"result must have {name} over {' and '.join(wanted)}; got it without {', '.join(less)}. "
+            f"result must have {name} over {' and '.join(expected)}; got it without {', '.join(less)}. "
             f"Select with a list, which keeps the dimension: result.isel({less[0]}=[0])."
         )
 
 
 @cache
 def versions() -> str:
-    """Return the versions that a result was computed with."""
+    """Return the versions of the libraries that compute results."""
     return ", ".join(f"{name} {_version(name)}" for name in ("avgk_dask", "numpy", "numba", "dask", "zarr", "xarray"))
 
 
@@ -159,7 +153,7 @@ def fingerprint(dataset: xr.Dataset) -> str:
     hashed = hashlib.sha256()
     for name in sorted(map(str, dataset.variables)):
         data = dataset[name].values
-        if data.dtype.kind not in "biuf":  # names, of whichever kind a file gave them
+        if data.dtype.kind not in "biuf":  # names: text, or objects from a file
             data = np.array([str(one) for one in data.reshape(-1).tolist()]).reshape(data.shape)
         values = np.ascontiguousarray(data, data.dtype.newbyteorder("<"))
         hashed.update(f"{name} {dataset[name].dims} {data.shape} {data.dtype.name}\n".encode())
@@ -196,14 +190,16 @@ def to_json(dataset: xr.Dataset) -> str:
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"result must hold numbers and text only to become JSON; got something else ({error}). "
-            "Drop what you added to it."
+            "Remove additions of other types."
         ) from error
 
 
 def plain_json(value: object) -> object:
-    """Return a value as JSON can hold it: NaN and infinities as text."""
-    if isinstance(value, list):
-        return [plain_json(v) for v in value]
+    """Replace NaN and infinities, at any depth, by text that JSON can hold."""
+    if isinstance(value, dict):
+        return {name: plain_json(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(one) for one in value]
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -215,7 +211,7 @@ def from_json(text: str) -> xr.Dataset:
     Raises
     ------
     OptionError
-        For other text.
+        If the text is not one.
 
     """
     try:
@@ -228,13 +224,13 @@ def from_json(text: str) -> xr.Dataset:
         return xr.Dataset(variables, coords, content["attrs"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise OptionError(
-            f"text must be a result as to_json writes it; got {type(text).__name__} that is none "
+            f"text must be a result as to_json writes it; got {type(text).__name__} that is not one "
             f"({type(error).__name__}: {error}). Pass the content of a metrics.json."
         ) from error
 
 
 class ValuesInfo(TypedDict):
-    """What the first rows of a store look like."""
+    """The kind and range of the scores in the first rows of a store."""
 
     kind: str
     low: float | None
@@ -244,10 +240,10 @@ class ValuesInfo(TypedDict):
 
 
 class StoreInfo(TypedDict):
-    """What a store holds, how it is laid out, what evaluating it takes, and advice."""
+    """The content and layout of a store, the cost of evaluating it, and advice."""
 
     store: str
-    #: None of a file.
+    #: None for a file.
     zarr_format: int | None
     n_samples: int
     n_classes: int
@@ -273,20 +269,15 @@ class StoreInfo(TypedDict):
     advice: list[str]
 
 
-#: The attribute of a result that says it, and its values.
+#: The attribute of a result that describes its scores, and its values.
 ATTRIBUTE = "score_kind"
 PROBABILITIES, OUTSIDE, UNNORMALISED, CUT = "probabilities", "outside [0, 1]", "rows do not sum to 1", "mostly absent"
 
-_WHAT = {
-    OUTSIDE: "The scores are no probabilities: they lie outside [0, 1]",
-    UNNORMALISED: "The scores are no probabilities of one label in all: their rows do not sum to 1",
-}
-_MEANING = "Average-k compares scores of different samples, which is meant for probabilities"
-_CURE = "for logits, pass softmax(scores) or --activation softmax"
+_REASONS = {OUTSIDE: "they lie outside [0, 1]", UNNORMALISED: "their rows do not sum to 1"}
 
 
 def are_probabilities(result: xr.Dataset) -> bool:
-    """Whether the scores look like probabilities, or of older results: whether the ranked ones lie in [0, 1]."""
+    """Whether the scores look like probabilities; results without that attribute are judged by their ranked scores."""
     kind = result.attrs.get(ATTRIBUTE)
     if kind is not None:
         return bool(kind == PROBABILITIES)
@@ -296,11 +287,16 @@ def are_probabilities(result: xr.Dataset) -> bool:
 
 
 def kind_sentence(result: xr.Dataset) -> str:
-    """Say that scores are no probabilities, what that means and what to do; nothing where they are."""
+    """Warn if the scores are not probabilities, with advice; empty if they are."""
     kind = result.attrs.get(ATTRIBUTE)
     if kind == CUT:
         return (
-            "Most scores of a row are -inf, or 0 after the softmax: where a server returned only the largest logits, "
-            "their softmax is not that of all classes."
+            "Most scores of each row are -inf, or 0 after the softmax. If a server returned only the largest logits, their "
+            "softmax differs from that of all classes."
         )
-    return f"{_WHAT[kind]}. {_MEANING}: {_CURE}." if kind in _WHAT else ""
+    if kind not in _REASONS:
+        return ""
+    return (
+        f"These scores are not probabilities: {_REASONS[kind]}. Average-k compares scores of different samples, which needs "
+        "probabilities; for logits, pass softmax(scores) or --activation softmax."
+    )

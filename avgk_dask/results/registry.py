@@ -1,6 +1,6 @@
 """The result Dataset: every variable with its dimensions, dtypes and meaning, in one table for each kind of result.
 
-``results.datasets`` builds and checks results by these tables, and ``cli.schemas`` makes the JSON schemas of them.
+``results.datasets`` builds and checks results by these tables, and ``cli.schemas`` derives the JSON schemas from them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ class Variable:
     """One variable of a result."""
 
     dims: tuple[str, ...]
-    #: The dtypes it may have; the first one unless the values need another.
+    #: Its possible dtypes, the default first.
     dtypes: tuple[str, ...]
     long_name: str
     description: str
-    #: Whether the command of its table always gives it: the JSON schema requires it then.
+    #: Whether it is always present, so that the JSON schema requires it.
     always: bool = False
 
 
 _FLOAT, _INT, _TEXT = ("float64",), ("int64",), ("str",)
-#: Scores are float64, which holds every dtype's values but 64-bit integers; those are kept unchanged.
+#: Scores become float64, except for 64-bit integers, which float64 cannot represent.
 _SCORES = ("float64", "int64", "uint64")
 
 
@@ -53,7 +53,7 @@ COORDINATES = {
 #: Dimensions that any variable may have before its own, in this order.
 LEADING = ("model", "group", "utility")
 
-#: What ``evaluate``, and the functions for a part of its result, give.
+#: Variables of ``evaluate``, and of the functions for a part of its result.
 VARIABLES = {
     "threshold": _always("k", _SCORES, "threshold lambda",
         "The (B+1)-th largest of all scores, B = floor(N k); the smallest one where B = N C."),
@@ -135,7 +135,7 @@ VARIABLES = {
 }  # fmt: skip
 
 _PAIR = "rule model other k"
-#: What a comparison of models adds.
+#: Variables that a comparison of models adds.
 PAIRED = {
     "difference": _always(_PAIR, _FLOAT, "difference", "Error of the model less error of the other."),
     "difference_stderr": _always(_PAIR, _FLOAT, "standard error of the difference",
@@ -290,7 +290,7 @@ def _by(part: str) -> dict[str, Variable]:
     }  # fmt: skip
 
 
-#: What the sets of each conformal method hold; ``bands.conformal`` computes them.
+#: The content of the sets of each conformal method; ``bands.conformal`` computes them.
 CONFORMAL_METHODS = {
     "lac": "all classes whose score reaches a threshold",
     "aps": "the highest classes until their probabilities add up to a threshold",
@@ -298,7 +298,7 @@ CONFORMAL_METHODS = {
     "top_k": "the same number of highest classes for each sample",
 }
 
-#: What ``evaluate`` of a conformal predictor gives.
+#: Variables of the ``evaluate`` result of a conformal predictor.
 COVERAGE = {
     "class": _of("class", _INT, "class", "Number of a class."),
     "class_name": _of("class", _TEXT, "name", "Name of the class, where names are known."),

@@ -1,38 +1,38 @@
-"""Text that fits a width: tables without their least important columns, and sentences wrapped at words. Lines out, nothing else."""
+"""Lay out text for a width: tables that lose their least important columns, and sentences wrapped at words."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
 
 from ..errors import clean, visible
 
-#: How tones of text are shown where there is colour.
+#: Escape sequences of the tones of text.
 _TONES = {"strong": "\x1b[1m", "good": "\x1b[32m", "bad": "\x1b[31m", "aside": "\x1b[2m"}
 _GAP = "  "
-#: Columns of users' names are cut to no less than this while others can be left out, and to no less than that ever.
-_NAME_WIDTH, _LEAST_NAME = 16, 8
-#: Their width at most if lines may have any width.
-_MOST_NAME = 400
-#: What stays together where lines are wrapped: a number with its error bar and unit, ``k = 5``, or else a word.
+#: Width of user-defined names: while other columns can be left out; at least; and at most if lines may have any length.
+_NAME_WIDTH, _LEAST_NAME, _MOST_NAME = 16, 8, 400
+#: A number with its standard error and unit, ``k = 5``, or a word: never broken across lines.
 _UNBROKEN = re.compile(r"k [=+] \S+|\S+ ±\S+ (?:%|points)\S*|\S+ (?:%|±\S+|points|kB|MB|GB|TB)(?![\w%])\S*|\S+")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of visible text, and what to do where there is little room or some colour."""
+    """A header and rows of visible text, with hints for narrow terminals and for colours."""
 
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
     #: Columns that may be left out, the least important first.
     least: tuple[str, ...] = ()
-    #: Columns of users' names, which may be cut.
+    #: Columns of user-defined names, which may be cut.
     names: tuple[str, ...] = ()
-    #: What cells mean, by row and column: good, bad, or strong.
+    #: Tones of cells by row and column.
     tones: dict[tuple[int, str], str] = field(default_factory=dict)
+    #: Meaning of columns whose header does not explain itself.
+    legend: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         header, names = (tuple(map(visible, cells)) for cells in (self.header, self.names))
@@ -43,126 +43,122 @@ class Table:
 
 @dataclass(frozen=True)
 class Screen:
-    """What text is laid out for: so many columns, or any number with None; with colours or without."""
+    """The maximum length of lines, None for any, and whether text has colours."""
 
     width: int | None = None
     colour: bool = False
 
     def table(self, table: Table) -> list[str]:
-        """Return a table as lines with aligned columns, and a line that says what was left out to fit.
+        """Return a table as lines with aligned columns, and a line that names the columns left out.
 
-        Where even the columns that must stay do not fit side by side, a row is one wrapped sentence.
+        If even the indispensable columns do not fit side by side, each row becomes a wrapped sentence.
         """
-        shown, lost = fitted(filled(table), self.width)
+        shown, lost = fit_table(drop_empty_columns(table), self.width)
         widths = _widths(shown)
         if self.width is None or _total(widths) <= self.width:
             lines = [self._line(shown, i, row, widths) for i, row in enumerate([shown.header, *shown.rows], -1)]
         else:
-            told = (zip(shown.header, row, strict=True) for row in shown.rows)
-            lines = [line for row in told for line in self.text(", ".join(map(" ".join, row)), indent=2)]
+            rows = (zip(shown.header, row, strict=True) for row in shown.rows)
+            lines = [line for row in rows for line in self.text(", ".join(map(" ".join, row)), indent=2)]
         if not lost:
             return lines
-        said = f"left out: {', '.join(lost)}; use a wider terminal or --json"
-        return [*lines, *self.text(said, "aside")]
+        return [*lines, *self.text(f"left out: {', '.join(lost)}; use a wider terminal or --json", "aside")]
 
     def page(self, table: Table | None, sentences: Sequence[str], strong: int | None = 0) -> str:
-        """Return a table, and sentences below it, as text; one of them is strong."""
-        lines = [] if table is None else [*self.table(table), ""]
-        for i, sentence in enumerate(sentences):
-            lines += self.text(sentence, "strong" if i == strong else "")
-        return "\n".join(lines)
+        """Return a table, sentences of which one is strong, and the legend of the columns shown."""
+        above = [] if table is None else self.table(table)
+        below = [line for i, one in enumerate(sentences) for line in self.text(one, "strong" if i == strong else "")]
+        if table is not None:
+            header = fit_table(drop_empty_columns(table), self.width)[0].header
+            legend = "; ".join(f"{name}: {meaning}" for name, meaning in table.legend.items() if name in header)
+            below += self.text(f"{legend}.", "aside") if legend else []
+        return "\n".join([*above, *([""] if above and below else []), *below])
 
     def _line(self, table: Table, number: int, row: tuple[str, ...], widths: list[int]) -> str:
         cells = []
         for name, cell, width in zip(table.header, row, widths, strict=True):
             tone = "strong" if number < 0 else table.tones.get((number, name), "")
-            cells.append(" " * (width - display_width(cell)) + self.painted(cell, tone))
+            cells.append(" " * (width - display_width(cell)) + self.paint(cell, tone))
         return _GAP.join(cells).rstrip()
 
     def text(self, sentence: str, tone: str = "", indent: int = 0) -> list[str]:
-        """Return a sentence as lines wrapped at words, all but the first of them indented."""
-        return [self.painted(line, tone) for line in wrapped(sentence, self.width, indent)]
+        """Return a sentence as lines wrapped at words, all but the first indented."""
+        return [self.paint(line, tone) for line in wrap(sentence, self.width, indent)]
 
-    def painted(self, text: str, tone: str) -> str:
-        """Return a text in a tone: ``strong``, ``good``, ``bad``, ``aside``, or none."""
+    def paint(self, text: str, tone: str) -> str:
+        """Return a text in a tone: ``strong``, ``good``, ``bad``, ``aside``, or empty for none."""
         return f"{_TONES[tone]}{text}\x1b[0m" if self.colour and tone and text else text
 
 
-def filled(table: Table) -> Table:
+def drop_empty_columns(table: Table) -> Table:
     """Return a table without the columns in which all cells are empty.
 
     Examples
     --------
-    >>> filled(Table(("k", "gain"), [("1", ""), ("2", "")]))
+    >>> drop_empty_columns(Table(("k", "gain"), [("1", ""), ("2", "")]))
     Table(header=('k',), rows=[('1',), ('2',)], least=(), names=(), tones={})
 
     """
-    empty = {name for c, name in enumerate(table.header) if table.rows and not any(row[c] for row in table.rows)}
-    return _without(table, empty)
+    return _without(
+        table, {name for c, name in enumerate(table.header) if table.rows and not any(row[c] for row in table.rows)}
+    )
 
 
-def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
+def fit_table(table: Table, width: int | None) -> tuple[Table, list[str]]:
     """Return the table that fits a width, and the columns left out of it, in their order.
 
-    Columns go as ``table.least`` has them. Names of users are cut to 16 columns before any goes, and to 8 once none can go
-    any more. What is left then stays, however wide.
+    Columns go in the order of ``table.least``. User-defined names are cut to 16 columns before any goes, and to 8 once all
+    have gone. The rest stays, however wide.
 
     Examples
     --------
     >>> table = Table(("k", "gain", "ties"), [("1", "+3.0 ±0.1 %", "1,000")], least=("ties",))
-    >>> fitted(table, 16)
+    >>> fit_table(table, 16)
     (Table(header=('k', 'gain'), rows=[('1', '+3.0 ±0.1 %')], least=('ties',), names=(), tones={}), ['ties'])
 
     """
     if width is None:
-        return _with_names(table, _MOST_NAME), []
-    there = [name for name in table.least if name in table.header]
-    for n in range(len(there) + 1):
-        lost = set(there[:n])
+        return _shorten_names(table, _MOST_NAME), []
+    removable = [name for name in table.least if name in table.header]
+    for n in range(len(removable) + 1):
+        lost = set(removable[:n])
         left = _without(table, lost)
-        room, widest = _name_widths(left, width)
-        if room >= min(_NAME_WIDTH, widest):
+        widths = list(zip(left.header, _widths(left), strict=True))
+        names = [wide for name, wide in widths if name in left.names]
+        others = _total([0 if name in left.names else wide for name, wide in widths])
+        room = (width - others) // max(len(names), 1)  # negative if even the other columns do not fit
+        if room >= min(_NAME_WIDTH, max(names, default=0)):
             break
-    return _with_names(left, max(room, _LEAST_NAME)), [name for name in table.header if name in lost]
+    return _shorten_names(left, max(room, _LEAST_NAME)), [name for name in table.header if name in lost]
 
 
 def _without(table: Table, names: set[str]) -> Table:
     """Return a table without some columns."""
-    mine = [c for c, name in enumerate(table.header) if name not in names]
-    header, *rows = (tuple(row[c] for c in mine) for row in (table.header, *table.rows))
+    left = [c for c, name in enumerate(table.header) if name not in names]
+    header, *rows = (tuple(row[c] for c in left) for row in (table.header, *table.rows))
     return replace(table, header=header, rows=rows)
 
 
-def _name_widths(table: Table, width: int) -> tuple[int, int]:
-    """Return how wide columns of users' names may be, less than 0 where even the others do not fit; and the widest name."""
-    widths = list(zip(table.header, _widths(table), strict=True))
-    named = [wide for name, wide in widths if name in table.names]
-    fixed = _total([0 if name in table.names else wide for name, wide in widths])
-    return (width - fixed) // max(len(named), 1), max(named, default=0)
-
-
 def _widths(table: Table) -> list[int]:
-    """Return how wide each column is."""
     return [max(map(display_width, column)) for column in zip(table.header, *table.rows, strict=True)]
 
 
 def _total(widths: list[int]) -> int:
-    """Return how long the lines of columns so wide are."""
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _with_names(table: Table, width: int) -> Table:
-    """Return a table whose names of users, and their headers, are cut to a width."""
-    named = [name in table.names for name in table.header]
+def _shorten_names(table: Table, width: int) -> Table:
+    """Return a table with user-defined names, and their headers, cut to a width."""
+    is_name = [name in table.names for name in table.header]
     header, *rows = (
-        tuple(shortened(cell, width) if is_name else cell for cell, is_name in zip(row, named, strict=True))
+        tuple(shorten(cell, width) if cut else cell for cell, cut in zip(row, is_name, strict=True))
         for row in (table.header, *table.rows)
     )
     return replace(table, header=header, rows=rows)
 
 
 def display_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for wide East Asian characters, none for combining marks.
+    """Return the columns of a terminal that a text takes: two for wide East Asian characters, none for combining marks.
 
     Examples
     --------
@@ -179,12 +175,12 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def shortened(text: str, width: int) -> str:
-    """Return a text cut to a width, with an ellipsis in its middle where something is missing: ends tell names apart, too.
+def shorten(text: str, width: int) -> str:
+    """Cut a text to a width with an ellipsis in its middle, because names often differ only at their ends.
 
     Examples
     --------
-    >>> shortened("Ursus maritimus", 9), shortened("bear", 9)
+    >>> shorten("Ursus maritimus", 9), shorten("bear", 9)
     ('Ursu…imus', 'bear')
 
     """
@@ -195,7 +191,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def _head(text: str, width: int) -> str:
-    """Return as many of the first characters as fit a width."""
+    """Return the leading characters that fit a width."""
     taken = 0
     for i, character in enumerate(text):
         taken += _columns(character)
@@ -204,12 +200,12 @@ def _head(text: str, width: int) -> str:
     return text
 
 
-def wrapped(text: str, width: int | None, indent: int = 0) -> list[str]:
-    """Return a text as visible lines that fit a width; a number stays with its unit, and a path, which is there to be copied, whole.
+def wrap(text: str, width: int | None, indent: int = 0) -> list[str]:
+    """Return a text as visible lines that fit a width; units stay with their numbers, and paths stay whole to be copied.
 
     Examples
     --------
-    >>> wrapped("an error of 5.94 ±0.33 % at k = 5", 20, indent=2)
+    >>> wrap("an error of 5.94 ±0.33 % at k = 5", 20, indent=2)
     ['an error of', '  5.94 ±0.33 % at', '  k = 5']
 
     """
@@ -230,7 +226,7 @@ def wrapped(text: str, width: int | None, indent: int = 0) -> list[str]:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """Return a word, or several that stay together, in pieces that fit a width; what looks like a path, whole."""
+    """Break a word, or a group of words, into pieces that fit a width, except for paths."""
     if display_width(word) > width and " " in word:
         return [piece for part in word.split() for piece in _pieces(part, width)]
     pieces = []
@@ -241,23 +237,23 @@ def _pieces(word: str, width: int) -> list[str]:
     return [*pieces, word]
 
 
-#: Longer values are shortened where they are shown.
+#: Longer values are cut.
 _MOST = 300
 
 
 class ShownAsTable:
-    """A dataclass that a notebook shows as a table of its fields; what users named is escaped."""
+    """A dataclass that a notebook shows as a table of its fields, with all text escaped."""
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th style='text-align:left'>{escape(field.name)}</th>"
-            f"<td style='text-align:left'>{_shown(getattr(self, field.name))}</td></tr>"
+            f"<td style='text-align:left'>{_html(getattr(self, field.name))}</td></tr>"
             for field in fields(self)  # type: ignore[arg-type]
         )
         return f"<table><caption>{escape(type(self).__name__)}</caption><tbody>{rows}</tbody></table>"
 
 
-def _shown(value: object) -> str:
+def _html(value: object) -> str:
     if isinstance(value, ShownAsTable):
         return value._repr_html_()
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

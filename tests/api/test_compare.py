@@ -166,7 +166,7 @@ def test_compare__can_be_shown_from_a_store_and_in_part(tmp_path):
     found = avgk.compare({"a": scores, "b": scores * 3}, labels, k=[1, 2], straddle=False, clusters=clusters)
     assert found.attrs["n_clusters"] == 50
     said = avgk.report.print_comparison(found)
-    assert "over draws of 50 clusters" in said
+    assert "another 50 clusters of samples" in said
     assert "Not all scores are probabilities" in said
     found.assign({n: found[n].astype(object) for n in ("model", "other", "rule")}).to_zarr(
         tmp_path / "c.zarr", consolidated=False
@@ -233,7 +233,7 @@ def test_comparison_headline__tells_at_which_budgets_a_model_is_clearly_best():
     found = avgk.compare({"good": good, "bad": good * np.exp(noise)}, labels, k=[1, 2, 19])
     said = avgk.report.print_comparison(found)
     assert "At k = 2, average-k makes the fewest errors with good" in said
-    assert "At k = 1 it is clearly good. At k = 19 the best two do not clearly differ." in said
+    assert "At k = 1, good is clearly best. At k = 19, the best two do not clearly differ." in said
     unsure = found.copy(deep=True)
     unsure["mcnemar_p_adjusted"][:] = 0.06  # by itself the difference is clear, but not among so many
     assert "At k = 19 there is no clear difference" in avgk.report.print_comparison(unsure)

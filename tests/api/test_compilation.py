@@ -56,5 +56,5 @@ def test_avgk_compile__leaves_nothing_to_compile(tmp_path):
     assert str(tmp_path / "numba") in (result := run("-m", "avgk_dask", "compile", "--dtype", "float32"))
     assert result.startswith("compiled in ")
     assert run("-c", RUNS, path).strip() == "0"
-    assert run("-m", "avgk_dask", "compile", "--dtype", "float32").startswith("all is there")
+    assert run("-m", "avgk_dask", "compile", "--dtype", "float32").startswith("all kernels are compiled")
     assert run("-m", "avgk_dask", "compile", "--dtype", "float32", "--quiet") == ""

@@ -1,4 +1,4 @@
-"""Scores that are no probabilities are noticed, in the result, its table and its report; rounding is not."""
+"""Scores that are not probabilities are noticed, in the result, its table and its report; rounding is not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_probabilities__of_any_dtype_are_taken_for_such(dtype):
 
 @pytest.mark.filterwarnings("error::avgk_dask.errors.ResultWarning")
 def test_evaluate__warns_of_scores_that_are_no_probabilities():
-    with pytest.warns(avgk.ResultWarning, match=r"no probabilities.*pass softmax\(scores\)") as told:
+    with pytest.warns(avgk.ResultWarning, match=r"not probabilities.*pass softmax\(scores\)") as told:
         avgk.evaluate(LOGITS, k=1)
     assert told[0].filename == __file__
     avgk.evaluate(PROBABILITIES, k=1)
@@ -88,11 +88,11 @@ def test_tables_and_reports__say_so_in_one_line_and_show_no_bound():
         assert "softmax(scores)" in line
         assert line in print_table(result).splitlines()
         assert "softmax(scores)" in avgk.report.render_report(result)
-        assert "lower bound on the gain" not in ambiguity_table(result).header
+        assert "lower bound on the gain (points)" not in ambiguity_table(result).header
         assert "at least" not in print_table(result)
     result = avgk.evaluate(avgk.softmax(LOGITS), LABELS, k=[1, 2])
     assert kind_sentence(result) == ""
-    assert "lower bound on the gain" in ambiguity_table(result).header
+    assert "lower bound on the gain (points)" in ambiguity_table(result).header
 
 
 def test_score_kind__is_the_same_for_any_chunking_of_mixed_rows():

@@ -33,12 +33,12 @@ def test_evaluate__takes_logits(store, tmp_path):
         "evaluate", store, "-k", "1,2", "--activation", "softmax", "--temperature", "1.5", "--out", tmp_path / "out"
     )
     assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    document = json.loads((tmp_path / "out" / "metrics.json").read_text())
     expected = avgk.evaluate(avgk.softmax(store, temperature=1.5), k=[1, 2])
-    assert found["variables"]["threshold"]["data"] == expected.threshold.values.tolist()
-    assert found["attrs"]["made_by"] == "softmax, temperature 1.5"
+    assert document["variables"]["threshold"]["data"] == expected.threshold.values.tolist()
+    assert document["attrs"]["made_by"] == "softmax, temperature 1.5"
     assert "softmax, temperature 1.5" in (tmp_path / "out" / "report.html").read_text()
-    assert "no probabilities" not in done.output
+    assert "not probabilities" not in done.output
     assert "--activation softmax" in run("evaluate", store, "-k", "1").stdout
     done = run("evaluate", store, "-k", "1", "--json")
     assert "--activation softmax" in done.stderr
@@ -50,9 +50,9 @@ def test_threshold_and_sets__take_logits(store, tmp_path):
     assert row["threshold"] == avgk.threshold(avgk.sigmoid(store), 2).value
     done = run("sets", store, "-k", "2", "--activation", "softmax", "--out", tmp_path / "sets.zarr")
     assert done.exit_code == 0, done.output
-    expected, found = avgk.average_k_sets(avgk.softmax(store), 2).compute(), xr.open_zarr(tmp_path / "sets.zarr")
-    np.testing.assert_array_equal(found.sets.values, expected)
-    assert (found.attrs["made_by"], found.attrs["n_left_out"]) == ("softmax, temperature 1.0", 0)
+    expected, sets = avgk.average_k_sets(avgk.softmax(store), 2).compute(), xr.open_zarr(tmp_path / "sets.zarr")
+    np.testing.assert_array_equal(sets.sets.values, expected)
+    assert (sets.attrs["made_by"], sets.attrs["n_left_out"]) == ("softmax, temperature 1.0", 0)
     np.save(tmp_path / "where.npy", np.arange(300) % 3 > 0)
     done = run("sets", store, "-k", "2", "--where", tmp_path / "where.npy", "--out", tmp_path / "fewer.zarr", "--json")
     assert (json.loads(done.stdout)["made_by"], json.loads(done.stdout)["n_left_out"]) == ("", 100)
@@ -61,7 +61,7 @@ def test_threshold_and_sets__take_logits(store, tmp_path):
 def test_temperature__needs_an_activation(store):
     done = run("threshold", store, "-k", "2", "--temperature", "2")
     assert done.exit_code == 2
-    assert "--temperature must come with --activation" in done.output
+    assert "--temperature needs --activation" in done.output
     assert run("threshold", store, "-k", "2", "--activation", "tanh").exit_code == 2
 
 
@@ -71,7 +71,7 @@ def test_evaluate__shows_calibration_in_the_report(store, tmp_path):
     assert done.exit_code == 0, done.output
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h2>Calibration</h2>" in page
-    assert page.count("How often the highest scores are right") >= 1
+    assert page.count("Reliability of the highest scores") >= 1
     assert "Calibration at the threshold" in page
     plain = run("evaluate", store, "-k", "1,2", "--activation", "softmax", "--out", tmp_path / "other")
     assert plain.exit_code == 0
@@ -86,4 +86,4 @@ def test_evaluate__takes_a_calibrator(store, tmp_path):
     assert json.loads(done.output)[0]["threshold"] == avgk.threshold(fitted.transform(store), 2).value
     done = run("threshold", store, "-k", "2", "--calibration", tmp_path / "t.json", "--activation", "softmax")
     assert done.exit_code == 2
-    assert "--calibration must come without" in done.output
+    assert "--calibration cannot be combined with" in done.output

@@ -24,29 +24,32 @@ def logits(tmp_path):
 def test_calibrate__writes_what_the_library_fits(method, logits, tmp_path, run):
     done = run("calibrate", logits, "--method", method, "--out", tmp_path / "c.json", "--json", "--quiet")
     assert done.returncode == 0
-    told = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     kinds = {"temperature": "TemperatureScaling", "vector": "VectorScaling", "matrix": "MatrixScaling"}
-    found, expected = avgk.calibration.load(tmp_path / "c.json"), getattr(avgk.calibration, kinds[method])().fit(logits)
-    assert repr(found) == repr(expected)
-    assert told["nll_after"] == expected.nll_after < told["nll_before"]
-    assert told["n_reads"] == expected.n_reads
-    assert told["temperature"] == getattr(expected, "temperature", None)
+    calibrator, expected = (
+        avgk.calibration.load(tmp_path / "c.json"),
+        getattr(avgk.calibration, kinds[method])().fit(logits),
+    )
+    assert repr(calibrator) == repr(expected)
+    assert document["nll_after"] == expected.nll_after < document["nll_before"]
+    assert document["n_reads"] == expected.n_reads
+    assert document["temperature"] == getattr(expected, "temperature", None)
 
 
 def test_calibrate__tells_the_nll_before_and_after(logits, tmp_path, run):
     done = run("calibrate", logits, "--out", tmp_path / "c.json")
-    found = avgk.calibration.load(tmp_path / "c.json")
+    calibrator = avgk.calibration.load(tmp_path / "c.json")
     assert done.stdout.startswith(
-        f"TemperatureScaling: temperature {found.temperature:.6g}, NLL {found.nll_before:.6g} to"
+        f"TemperatureScaling: temperature {calibrator.temperature:.6g}, NLL {calibrator.nll_before:.6g} to"
     )
-    assert f"{found.n_reads} reads" in done.stdout
+    assert f"{calibrator.n_reads} reads" in done.stdout
 
 
 @pytest.mark.parametrize(
     "options, text",
     [
-        (["--penalty", 1], "--penalty must go with another --method"),
-        (["--method", "vector", "--bias-penalty", 1], "--bias-penalty must go with another"),
+        (["--penalty", 1], "--penalty does not apply to --method temperature"),
+        (["--method", "vector", "--bias-penalty", 1], "--bias-penalty does not apply to --method vector"),
         (["--method", "matrix", "--penalty", -1], "penalty must be"),
         (["--max-iterations", 0], "--max-iterations"),
     ],
@@ -75,4 +78,4 @@ def test_calibration__comes_alone_and_is_refused_where_it_is_damaged(logits, tmp
     assert run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json").returncode == 2
     done = run("threshold", logits, "-k", 2, "--calibration", tmp_path / "c.json", "--activation", "softmax")
     assert done.returncode == 2
-    assert "--calibration must come without" in done.stderr
+    assert "--calibration cannot be combined with" in done.stderr

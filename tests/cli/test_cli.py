@@ -34,7 +34,7 @@ def test_evaluate__prints_a_table_and_what_it_means(toy, run):
     done = run("evaluate", toy, "-k", "1:3")
     assert (done.returncode, done.stderr) == (0, "")
     assert "11.11 %" in done.stdout
-    assert "average-2 makes 100.0 % fewer errors than top-2" in done.stdout
+    assert "(average-2) makes 100.0 % fewer errors than returning exactly 2 (top-2)" in done.stdout
 
 
 def test_evaluate__prints_json_that_comes_back(toy, run):
@@ -67,8 +67,8 @@ def test_evaluate__puts_every_k_into_the_report_and_no_more_into_the_metrics(tmp
     for option in ("--curve", "--no-curve"):
         assert run("evaluate", store, "-k", "1,2.5", option, "--out", tmp_path / option).returncode == 0
         page = (tmp_path / option / "report.html").read_text()
-        found = re.search(r'id="slider-data">(.*?)</script>', page, re.S)
-        budgets[option] = found and json.loads(found[1])["budgets"]
+        match = re.search(r'id="slider-data">(.*?)</script>', page, re.S)
+        budgets[option] = match and json.loads(match[1])["budgets"]
     assert budgets == {"--curve": [str(k) for k in range(1, 31)], "--no-curve": None}
     one, other = (json_text.from_json((tmp_path / o / "metrics.json").read_text()) for o in budgets)
     assert one.identical(other)
@@ -174,7 +174,7 @@ def test_evaluate__takes_names_of_arrays(nan_store, run):
         (["simulate", "--out", "x.zarr", "--dtype", "complex64"], 2, "real numbers"),
         (["evaluate"], 2, "Missing argument"),
         (["threshold", "TOY"], 2, "Missing option '-k'"),
-        (["evaluate", "TOY", "--scheduler-file", "nope.json"], 2, "must exist"),
+        (["evaluate", "TOY", "--scheduler-file", "nope.json"], 2, "no such scheduler file"),
         (["simulate", "--out", "x.zarr", "--dtype", "float99"], 2, "one that NumPy knows"),
         (["simulate", "--out", "x.zarr", "--ambiguity", "nan"], 2, "ambiguity must"),
         (["simulate", "--out", "x.zarr", "--example", "2", "--classes", "7"], 2, "must be 6"),
@@ -222,9 +222,9 @@ def test_ingest_info_verify__work_from_the_terminal(tmp_path, run):
     assert "wrote 60 samples x 5 classes" in done.stdout
     assert "the scores are float32 rounded to float16" in done.stdout
     assert run("ingest", tmp_path / "s.npy", "--out", out).returncode == 2
-    told = run("info", out)
-    assert told.returncode == 0, told.stderr
-    assert "60 samples x 5 classes, float16 (float32 rounded" in told.stdout
+    outcome = run("info", out)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "60 samples x 5 classes, float16 (float32 rounded" in outcome.stdout
     assert json.loads(run("info", out, "--json").stdout)["n_samples"] == 60
     more = run("ingest", tmp_path / "s.npy", tmp_path / "l.npy", "--out", out, "--append")
     assert "wrote 60 samples x 5 classes" in more.stdout, more.stderr
@@ -234,9 +234,9 @@ def test_ingest_info_verify__work_from_the_terminal(tmp_path, run):
     assert "2 chunks" in run("verify", out).stdout
     chunk = out / "scores" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[::-1])
-    found = run("verify", out)
-    assert found.returncode == 1
-    assert "chunk scores/c/0/0 of" in found.stdout
+    actual = run("verify", out)
+    assert actual.returncode == 1
+    assert "chunk scores/c/0/0 of" in actual.stdout
     damaged = json.loads(run("verify", out, "--json").stdout)
     assert (damaged["ok"], [key for key, _ in damaged["damaged"]]) == (False, ["scores/c/0/0"])
     done = run("evaluate", out)

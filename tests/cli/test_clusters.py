@@ -34,8 +34,8 @@ def test_performance_report__is_one_page_that_needs_no_other(folder, run, tmp_pa
 @pytest.mark.parametrize(
     "options, message",
     [
-        ([], "must have a cluster; got none"),
-        (["--workers", 1], "must be in a folder that exists"),
+        ([], "--performance-report needs a cluster"),
+        (["--workers", 1], "no such folder for --performance-report"),
     ],
 )
 def test_performance_report__is_refused_where_none_can_be(folder, run, options, message, monkeypatch):
@@ -120,8 +120,8 @@ def test_scheduler_file__that_is_none_is_refused_by_name(tmp_path, content):
 
 def test_options__that_do_not_go_together_are_refused(folder):
     for options, text in (
-        (["--scheduler", "tcp://127.0.0.1:1", "--scheduler-file", "a.json"], "got both"),
-        (["--checkpoint-option", "anon=true"], "must come with --checkpoint;"),
+        (["--scheduler", "tcp://127.0.0.1:1", "--scheduler-file", "a.json"], "are mutually exclusive"),
+        (["--checkpoint-option", "anon=true"], "--checkpoint-option needs --checkpoint."),
     ):
         done = CliRunner().invoke(main, ["threshold", str(folder / "scores.zarr"), "-k", "1", *options])
         assert done.exit_code == 2

@@ -1,4 +1,4 @@
-"""``avgk conformal``: what it prints and writes, and what it refuses."""
+"""``avgk conformal``: output, files and errors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import avgk_dask as avgk
 from avgk_dask.results.datasets import from_json
 
 
-def test_conformal__prints_what_the_functions_give(folder, run):
+def test_conformal__prints_the_results_of_the_functions(folder, run):
     done = run("conformal", "scores.zarr", "scores.zarr", "--alpha", "0.2", cwd=folder)
-    found = avgk.conformal.calibrate(folder / "scores.zarr", alpha="0.2")
-    result = found.evaluate(folder / "scores.zarr")
+    predictor = avgk.conformal.calibrate(folder / "scores.zarr", alpha="0.2")
+    result = predictor.evaluate(folder / "scores.zarr")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0] == f"lac, alpha 0.2, threshold {found.threshold:.6g}, rank {found.rank} of 60"
+    assert lines[0] == f"lac, alpha 0.2, threshold {predictor.threshold:.6g}, rank {predictor.rank} of 60"
     assert lines[3].split()[0] == f"{100 * float(result.coverage):.2f}"
     assert f"{int(result.n_hits)} of 60 labels are inside" in done.stdout
-    assert len(lines) == 7  # wrapped on terminals alone
+    assert len(lines) == 9  # a pipe does not wrap
 
 
 def test_conformal__without_a_second_store_calibrates_and_writes_a_file(own_folder, run):
@@ -47,11 +47,11 @@ def test_conformal__without_a_second_store_calibrates_and_writes_a_file(own_fold
 def test_conformal__prints_one_json_document(own_folder, run):
     line = ["conformal", "scores.zarr", "scores.zarr", "--alpha", "0.5", "--by", "class", "--json", "--quiet"]
     done = run(*line, cwd=own_folder)
-    told = json.loads(done.stdout)
-    assert (done.returncode, done.stderr, len(told["threshold"]), told["by"]) == (0, "", 20, "class")
-    found = avgk.conformal.calibrate(own_folder / "scores.zarr", alpha=0.5, by="class")
-    result = found.evaluate(own_folder / "scores.zarr")
-    assert from_json(json.dumps(told["result"])).equals(result)
+    document = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, len(document["threshold"]), document["by"]) == (0, "", 20, "class")
+    predictor = avgk.conformal.calibrate(own_folder / "scores.zarr", alpha=0.5, by="class")
+    result = predictor.evaluate(own_folder / "scores.zarr")
+    assert from_json(json.dumps(document["result"])).equals(result)
 
 
 def test_conformal__takes_labels_of_the_second_store_from_elsewhere(own_folder, run):
@@ -81,24 +81,24 @@ def test_conformal__by_group_takes_the_groups_of_both_stores_and_writes_a_page(o
     np.save(own_folder / "b.npy", groups[::-1])
     line = ["conformal", "scores.zarr", "scores.zarr", "--alpha", "0.4", "--by", "a.npy", "--new-by", "b.npy"]
     done = run(*line, "--report", "page.html", "--json", cwd=own_folder)
-    told = json.loads(done.stdout)
-    found = avgk.conformal.calibrate(own_folder / "scores.zarr", alpha="0.4", by=groups)
-    result = found.evaluate(own_folder / "scores.zarr", groups=groups[::-1])
-    assert (told["by"], told["groups"]) == ("group", [0, 1, 2])
-    assert from_json(json.dumps(told["result"])).equals(result)
+    document = json.loads(done.stdout)
+    predictor = avgk.conformal.calibrate(own_folder / "scores.zarr", alpha="0.4", by=groups)
+    result = predictor.evaluate(own_folder / "scores.zarr", groups=groups[::-1])
+    assert (document["by"], document["groups"]) == ("group", [0, 1, 2])
+    assert from_json(json.dumps(document["result"])).equals(result)
     page = (own_folder / "page.html").read_text().replace("\u00a0", " ")
     assert "By group" in page
-    assert f"{100 * float(result.coverage):.2f} % of the labels, 60.00 % were promised" in page
+    assert f"{100 * float(result.coverage):.2f} % of the labels (target: 60.00 %)" in page
 
 
-def test_conformal__refuses_groups_and_pages_that_nothing_speaks_of(own_folder, run):
+def test_conformal__refuses_groups_and_pages_without_a_second_store(own_folder, run):
     np.save(own_folder / "a.npy", np.arange(60) % 3)
     for line, words in (
-        (["scores.zarr", "--report", "a.html"], "--report must come with STORE"),
-        (["scores.zarr", "--by", "a.npy", "--new-by", "a.npy"], "--new-by must come with STORE and --by NAME"),
-        (["scores.zarr", "scores.zarr", "--new-by", "a.npy"], "--new-by must come with STORE and --by NAME"),
-        (["scores.zarr", "scores.zarr", "--by", "a.npy"], "--new-by must tell the groups of STORE"),
-        (["scores.zarr", "--by", "colour"], "--by must name integers"),
+        (["scores.zarr", "--report", "a.html"], "--report needs STORE"),
+        (["scores.zarr", "--by", "a.npy", "--new-by", "a.npy"], "--new-by needs STORE and --by NAME"),
+        (["scores.zarr", "scores.zarr", "--new-by", "a.npy"], "--new-by needs STORE and --by NAME"),
+        (["scores.zarr", "scores.zarr", "--by", "a.npy"], "Name those of STORE with --new-by"),
+        (["scores.zarr", "--by", "colour"], "--by must name one integer per sample"),
     ):
         done = run("conformal", *line, cwd=own_folder)
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
@@ -108,11 +108,12 @@ def test_conformal__refuses_groups_and_pages_that_nothing_speaks_of(own_folder, 
 def test_conformal__prints_the_coverage_of_groups_with_standard_errors(own_folder, run):
     np.save(own_folder / "a.npy", np.arange(60) % 3)
     line = ["conformal", "scores.zarr", "scores.zarr", "--alpha", "0.4", "--by", "a.npy", "--new-by", "a.npy"]
-    told = run(*line, cwd=own_folder).stdout.splitlines()
-    assert told[-4].split() == ["group", "labelled", "coverage", "set", "size", "p"]
-    assert all("±" in row for row in told[-3:])
+    lines = run(*line, cwd=own_folder).stdout.splitlines()
+    assert lines[-6].split() == ["group", "labelled", "coverage", "set", "size", "p"]
+    assert all("±" in row for row in lines[-5:-2])
+    assert lines[-1].startswith("p: probability of a coverage this low")
 
 
 def test_conformal__refuses_a_file_of_labels_for_two_stores(own_folder, run):
     done = run("conformal", "scores.zarr", "scores.zarr", "--labels", "labels.npy", cwd=own_folder)
-    assert (done.returncode, "--new-labels must tell the labels of STORE" in done.stderr) == (2, True)
+    assert (done.returncode, "Name those of STORE with --new-labels" in done.stderr) == (2, True)

@@ -21,7 +21,7 @@ GROUP = "dask_cli"
 
 @pytest.fixture
 def dask_command(monkeypatch):
-    """Give Dask's command as it is once it has found the entry point that pyproject.toml declares."""
+    """Return Dask's command with the entry point that pyproject.toml declares."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
     monkeypatch.setattr(dask.cli.cli, "commands", {**dask.cli.cli.commands})
     dask.cli.cli.commands.pop("avgk", None)

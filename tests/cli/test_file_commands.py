@@ -1,4 +1,4 @@
-"""Commands on files: what they print of a file is what they print of the store made of it."""
+"""Commands print the same for a file as for its store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def here(tmp_path_factory):
     return folder
 
 
-def told(done):
+def stdout_of(done):
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -44,12 +44,12 @@ def told(done):
 )
 def test_commands__print_of_files_what_they_print_of_stores(here, run, command):
     name, *options = command
-    expected = told(run(name, "both.zarr", *options, cwd=here))
-    assert told(run(name, "both.npz", *options, cwd=here)) == expected
-    assert told(run(name, "both.npz", "--labels", "y", *options, cwd=here)) == expected
-    assert told(run(name, "scores.npy", "--labels", "labels.npy", *options, cwd=here)) == expected
+    expected = stdout_of(run(name, "both.zarr", *options, cwd=here))
+    assert stdout_of(run(name, "both.npz", *options, cwd=here)) == expected
+    assert stdout_of(run(name, "both.npz", "--labels", "y", *options, cwd=here)) == expected
+    assert stdout_of(run(name, "scores.npy", "--labels", "labels.npy", *options, cwd=here)) == expected
     if name in ("evaluate", "breakdown"):
-        assert told(run(name, "scores.npy", "labels.npy", *options, cwd=here)) == expected
+        assert stdout_of(run(name, "scores.npy", "labels.npy", *options, cwd=here)) == expected
 
 
 @pytest.mark.slow
@@ -61,27 +61,27 @@ def test_evaluate__writes_the_report_of_a_file(here, run, tmp_path):
 
 
 def test_transfer_calibrate_sets_compare_info__take_files(here, run, tmp_path):
-    assert told(run("transfer", "scores.npy", "scores.npy", "labels.npy", "-k", 2, cwd=here)) == told(
+    assert stdout_of(run("transfer", "scores.npy", "scores.npy", "labels.npy", "-k", 2, cwd=here)) == stdout_of(
         run("transfer", "both.zarr", "both.zarr", "-k", 2, cwd=here)
     )
-    told(run("calibrate", "logits.npy", "labels.npy", "--out", tmp_path / "t.json", cwd=here))
-    told(run("evaluate", "logits.npy", "labels.npy", "--calibration", tmp_path / "t.json", "-k", 1, cwd=here))
+    stdout_of(run("calibrate", "logits.npy", "labels.npy", "--out", tmp_path / "t.json", cwd=here))
+    stdout_of(run("evaluate", "logits.npy", "labels.npy", "--calibration", tmp_path / "t.json", "-k", 1, cwd=here))
     for name in ("scores.npy", "both.zarr"):
-        told(run("sets", name, "-k", 1.5, "--out", tmp_path / f"{name}.sets", cwd=here))
+        stdout_of(run("sets", name, "-k", 1.5, "--out", tmp_path / f"{name}.sets", cwd=here))
     one, other = (zarr.open_group(tmp_path / f"{name}.sets")["sets"][:] for name in ("scores.npy", "both.zarr"))
     assert np.array_equal(one, other)
     done = run("compare", "scores.npy", "logits.npy", "--labels", "labels.npy", "-k", 1, cwd=here)
-    assert " scores " in told(done)
-    assert " logits " in told(done)
-    described = json.loads(told(run("info", "scores.npy", "labels.npy", "--json", cwd=here)))
+    assert " scores " in stdout_of(done)
+    assert " logits " in stdout_of(done)
+    described = json.loads(stdout_of(run("info", "scores.npy", "labels.npy", "--json", cwd=here)))
     assert (described["zarr_format"], described["n_samples"], described["codecs"]) == (None, 90, ["npy"])
-    assert "a file: npy" in told(run("info", "scores.npy", cwd=here))
+    assert "a file: npy" in stdout_of(run("info", "scores.npy", cwd=here))
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["scores.npy", "labels.npy", "--labels", "labels.npy"], "labels must be said once"),
+        (["scores.npy", "labels.npy", "--labels", "labels.npy"], "LABELS and --labels are mutually exclusive"),
         (["scores.npy", "lables.npy"], "Did you mean 'labels.npy'"),
         (["score.npy"], "no such file: 'score.npy'. Did you mean 'scores.npy'"),
         (["scores.npy", "--labels", "y"], "is a single array without names; got 'y'"),

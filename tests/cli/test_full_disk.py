@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture
 def full(monkeypatch):
-    """Give a function that lets so many files be opened for writing below a folder; what is written to more fails."""
+    """Return a function that makes writing fail after a number of files are opened for writing below a folder."""
     opened, low = io.open, os.open
     left: list = [None, None]
 
@@ -139,7 +139,7 @@ def test_functions__raise_a_write_error_with_the_place(tmp_path, full):
             write(path)
         assert f"could not write {path}: " in str(failed.value)
         full(None, disk)
-    assert names(disk) == ["0", "1"]  # what can be resumed
+    assert names(disk) == ["0", "1"]  # the writer can resume
 
 
 def test_writer__goes_on_when_there_is_room_again(tmp_path, full):

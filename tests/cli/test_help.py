@@ -83,7 +83,7 @@ def test_completion__offers_commands_and_options_in_bash(line, offered, run, mon
     monkeypatch.setenv("_AVGK_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-    assert [found.split(",")[1] for found in run().stdout.split()] == offered
+    assert [actual.split(",")[1] for actual in run().stdout.split()] == offered
 
 
 def test_completion__leaves_paths_to_the_shell(run, monkeypatch):

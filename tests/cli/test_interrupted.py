@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at any moment leave what was there before, and nothing else."""
+"""Ctrl-C and SIGTERM at any moment leave existing files unchanged, and no others."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_evaluate__writes_over_its_own_results_only(own_folder, run):
 @pytest.mark.slow
 def test_results__are_whole_stores(own_folder, run):
     assert run("evaluate", "scores.zarr", "-k", 2, "--out", "results", cwd=own_folder).returncode == 0
-    assert run("verify", "results/metrics.zarr", cwd=own_folder).returncode == 0  # zeros are stored, too
+    assert run("verify", "results/metrics.zarr", cwd=own_folder).returncode == 0  # zeros are also stored
     group = zarr.open_group(own_folder / "results" / "metrics.zarr", mode="r")
     assert np.array_equal(group["k"][:], [2])
 
@@ -133,7 +133,7 @@ def test_process__that_is_terminated_tidies_up(own_folder, at):
 
 
 def test_sigterm__is_answered_by_commands_only(own_folder, run, monkeypatch):
-    """The library sets no handler, and a command leaves that of its process, or none, as it was."""
+    """The library sets no handler, and a command restores that of its process."""
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     seen = []
     monkeypatch.setattr("avgk_dask.api.stores.info", lambda *a, **k: seen.append(signal.getsignal(signal.SIGTERM)))

@@ -41,7 +41,7 @@ LINES = {
 
 def check(name: str, text: str) -> object:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
-    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     jsonschema.Draft202012Validator(SCHEMAS[name]).validate(document)
     return document
 
@@ -107,8 +107,8 @@ def test_evaluate__without_labels_says_how_to_give_them(files, run):
 
 def test_ingest__tells_what_it_did_not_use(files, run):
     done = run("ingest", "more.npz", "--out", "m.zarr", "--json", cwd=files)
-    found = check("ingest", done.stdout)
-    assert (found["has_labels"], found["ignored"]) == (True, ["ids", "extra"])
+    document = check("ingest", done.stdout)
+    assert (document["has_labels"], document["ignored"]) == (True, ["ids", "extra"])
     done = run("ingest", "more.npz", "--out", "n.zarr", cwd=files)
     assert "with labels to n.zarr" in done.stdout
     assert "not used: ids, extra\n" in done.stdout

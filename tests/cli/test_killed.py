@@ -17,7 +17,7 @@ import avgk_dask as avgk
 from avgk_dask.store.write.leases import Process
 
 # Runs a command in children of its own that are killed before the n-th change to the file system, for some n or all, and
-# then once more; prints what was there in between, how the second run ended and what is there then. Children, since starting Python
+# then once more; prints the files in between, the outcome of the second run, and the files after it. Children, since starting Python
 # and importing all takes longer than the rest.
 DRIVER = """
 import contextlib, hashlib, io, json, os, pathlib, shutil, signal, sys
@@ -26,7 +26,7 @@ import avgk_dask.testing.simulation
 import avgk_dask.report.page, pickle
 from avgk_dask.cli import main
 
-# Computing and drawing take longer than all the rest, and are not what is tried here.
+# Computing and drawing are slow and not tested here.
 result = pickle.loads(pathlib.Path(sys.argv[1]).with_name("result").read_bytes())
 avgk_dask.api.evaluate.evaluate = lambda *arguments, **options: result.copy()
 avgk_dask.report.page.pictures = lambda result: {}
@@ -77,7 +77,7 @@ def fresh():
 fresh()
 print(json.dumps([run()[0], tree()]))
 last, moves = json.loads((work.parent / "seen").read_text())
-# Before, between and after the moves of a swap, too, and while all is tidied up.
+# Also before, between and after the moves of a swap, and while temporary files are removed.
 near = {m + more for m in moves for more in (0, 1)}
 for n in sorted({*range(1, last + 1, -(-last // most)), *range(max(1, last - most), last + 1), *near}):
     fresh()
@@ -108,7 +108,7 @@ def start(folder, tmp_path_factory):
 
 
 def kills(start, tmp_path, command, most):
-    """Give the state after an undisturbed run, and what was found for each kill."""
+    """Return the state after an undisturbed run, and the states after each kill."""
     words = [
         sys.executable,
         "-W",
@@ -122,14 +122,14 @@ def kills(start, tmp_path, command, most):
     ]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (status, whole), *found = map(json.loads, done.stdout.splitlines())
+    (status, whole), *document = map(json.loads, done.stdout.splitlines())
     assert status == 0
-    assert len(found) > 5
-    return whole, found
+    assert len(document) > 5
+    return whole, document
 
 
 def same(one, other, apart_from=r"report\.html|metrics\.json|/zarr\.json"):
-    """Whether two trees have the same names, and contents but for files that tell the time."""
+    """Return whether two trees have the same names, and the same contents except for times."""
     return one.keys() == other.keys() and all(
         one[name] == other[name] for name in one if not re.search(apart_from, name)
     )
@@ -151,13 +151,13 @@ def without_traces(tree):
     ],
 )
 def test_new_store__whose_run_was_killed_is_written_by_the_next(start, tmp_path, command, most):
-    whole, found = kills(start, tmp_path, command, most)
-    for n, pid, between, status, said, after in found:
+    whole, states = kills(start, tmp_path, command, most)
+    for n, pid, between, status, said, after in states:
         if any("avgk-lease/1" in name for name in between):
             assert f"left by process {pid} on" in said, n
         if status == 0:
             assert same(after, whole, "^$"), n
-        else:  # it was done, but for what it kept meanwhile
+        else:  # it was done, except for removing temporary files
             assert (status, "store must be new" in said) == (2, True), (n, said)
             assert same(without_traces(after), whole, "^$"), n
 
@@ -173,27 +173,27 @@ def test_new_store__whose_run_was_killed_is_written_by_the_next(start, tmp_path,
     ],
 )
 def test_replaced_store__is_old_or_new_and_put_back_where_a_kill_fell_between(start, tmp_path, command, most):
-    whole, found = kills(start, tmp_path, command, most)
+    whole, states = kills(start, tmp_path, command, most)
     old = {str(p.relative_to(start)) for p in start.rglob("*")}
     old = {name for name in old if name.startswith("scores.zarr")}
-    told = ""
-    for n, pid, between, status, said, after in found:
+    output = ""
+    for n, pid, between, status, said, after in states:
         there = {name for name in without_traces(between) if name.startswith("scores.zarr")}
         assert there in (old, {name for name in whole if name.startswith("scores.zarr")}, set()), n
         assert status == 0, (n, said)
         assert same(after, whole, "^$"), n
         if any(re.match(r"\.scores\.zarr-avgk-[0-9a-f]{8}/owner", name) for name in between):
             assert re.search(rf"\.scores\.zarr-avgk-[0-9a-f]{{8}}, left by process {pid} on", said), (n, said)
-        told += said
-    assert "put scores.zarr back, which it was about to replace" in told
+        output += said
+    assert "put scores.zarr back, which it was about to replace" in output
 
 
 @pytest.mark.slow
 @MOST
 @pytest.mark.parametrize("out", ["results", "new"])
 def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, most):
-    whole, found = kills(start, tmp_path, f"evaluate scores.zarr -k 2 --out {out}", most)
-    for n, _, between, status, said, after in found:
+    whole, states = kills(start, tmp_path, f"evaluate scores.zarr -k 2 --out {out}", most)
+    for n, _, between, status, said, after in states:
         assert status == 0, (n, said)
         assert same(after, whole), n
         mixed = {name.rpartition("/")[2] for name in between if name.startswith(f"{out}/")}
@@ -205,8 +205,8 @@ def test_results__of_a_killed_run_are_finished_or_removed(start, tmp_path, out, 
 @MOST
 @pytest.mark.parametrize("out", ["demo", "new"])
 def test_demo__is_run_again_after_any_kill(start, tmp_path, out, most):
-    whole, found = kills(start, tmp_path, f"demo --samples 50 --classes 10 --out {out}", most)
-    for n, _, _, status, said, after in found:
+    whole, states = kills(start, tmp_path, f"demo --samples 50 --classes 10 --out {out}", most)
+    for n, _, _, status, said, after in states:
         assert status == 0, (n, said)
         assert same(after, whole), n
 
@@ -214,8 +214,8 @@ def test_demo__is_run_again_after_any_kill(start, tmp_path, out, most):
 @pytest.mark.slow
 @MOST
 def test_join__is_repeated_after_any_kill(start, tmp_path, most):
-    whole, found = kills(start, tmp_path, "join parts.zarr", most)
-    for n, _, _, status, said, after in found:
+    whole, states = kills(start, tmp_path, "join parts.zarr", most)
+    for n, _, _, status, said, after in states:
         assert status == 0, (n, said)
         assert same(after, whole, "^$"), n
 

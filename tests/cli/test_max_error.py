@@ -26,26 +26,24 @@ def run(*arguments):
 
 @pytest.mark.slow
 def test_max_error__gives_the_least_budgets_and_what_they_are_worth(store, tmp_path):
-    found = avgk.smallest_k(store, max_error=0.1)
+    least = avgk.smallest_k(store, max_error=0.1)
     done = run("evaluate", store, "--max-error", "0.1", "--out", tmp_path / "out", "--json", "--quiet")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["attrs"]["smallest_k"], told["attrs"]["smallest_top_k"]) == (found.k, found.top_k)
-    assert told["variables"]["k"]["data"] == [found.k, found.top_k]
-    assert told["variables"]["average_k_error"]["data"][0] == found.error <= 0.1
-    assert told["variables"]["top_k_error"]["data"][1] == found.top_k_error <= 0.1
-    sentence = (
-        f"For an error of at most 10.00 %, average-k needs {found.k:.6g} labels per sample, and top-k {found.top_k}."
-    )
+    document = json.loads(done.stdout)
+    assert (document["attrs"]["smallest_k"], document["attrs"]["smallest_top_k"]) == (least.k, least.top_k)
+    assert document["variables"]["k"]["data"] == [least.k, least.top_k]
+    assert document["variables"]["average_k_error"]["data"][0] == least.error <= 0.1
+    assert document["variables"]["top_k_error"]["data"][1] == least.top_k_error <= 0.1
+    sentence = f"For an error of at most 10.00 %, average-k needs {least.k:.6g} labels per sample and top-k needs {least.top_k}."
     assert sentence in run("evaluate", store, "--max-error", "0.1").stdout
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "How many labels per sample does an error of at most 10.00 % take?" in page
+    assert "How many labels per sample keep the error at or below 10.00 %?" in page
     assert sentence in " ".join(re.sub("<[^>]+>", "", page).split())
 
 
 def test_max_error__of_everything_leaves_the_top_alone(store):
-    told = json.loads(run("evaluate", store, "--max-error", "1", "--json").stdout)
-    assert told["variables"]["k"]["data"] == [1.0]
+    document = json.loads(run("evaluate", store, "--max-error", "1", "--json").stdout)
+    assert document["variables"]["k"]["data"] == [1.0]
 
 
 @pytest.mark.parametrize("options, text", [(("-k", "2"), "Leave one of them out"), ((), "from 0 to 1")])

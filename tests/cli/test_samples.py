@@ -36,9 +36,9 @@ def test_evaluate__leaves_out_samples_that_do_not_exist(store, run):
     for way in ways(store):
         done = run("evaluate", store, "-k", 2, "--json", *way)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        assert told["attrs"]["n_samples"] == WHERE.sum()
-        assert told["variables"]["average_k_error"]["data"] == expected.average_k_error.values.tolist()
+        document = json.loads(done.stdout)
+        assert document["attrs"]["n_samples"] == WHERE.sum()
+        assert document["variables"]["average_k_error"]["data"] == expected.average_k_error.values.tolist()
 
 
 def test_threshold__leaves_out_samples_that_do_not_exist(store, run):

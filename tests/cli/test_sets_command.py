@@ -1,4 +1,4 @@
-"""``avgk sets``: what is written is what the functions give; nothing else is left, whatever happens."""
+"""``avgk sets`` writes the sets of the functions, and leaves no other files after any failure."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def stores(tmp_path_factory):
 
 def read_back(path) -> np.ndarray:
     """Give the written sets as booleans, read as any user would."""
-    found = xr.open_zarr(path)
-    if "sets" in found:
-        assert found.sets.dims == ("sample", "class")
-        return found.sets.values
-    assert found.offsets.dtype == np.int64
-    assert found.classes.dtype == np.int32
+    sets = xr.open_zarr(path)
+    if "sets" in sets:
+        assert sets.sets.dims == ("sample", "class")
+        return sets.sets.values
+    assert sets.offsets.dtype == np.int64
+    assert sets.classes.dtype == np.int32
     out = np.zeros((N, C), bool)
-    offsets = found.offsets.values
+    offsets = sets.offsets.values
     for i in range(N):
-        classes = found.classes.values[offsets[i] : offsets[i + 1]]
+        classes = sets.classes.values[offsets[i] : offsets[i + 1]]
         assert (np.diff(classes) > 0).all()
         out[i, classes] = True
     return out
@@ -87,11 +87,11 @@ def test_sets__are_chunked_like_the_scores(stores, tmp_path, run):
 
 def test_sets__carry_how_they_came_about(stores, tmp_path, run):
     run("sets", stores / "ties-rows.zarr", "-k", 2.5, "--out", tmp_path / "a.zarr")
-    found, attrs = avgk.threshold(matrix("ties"), 2.5), dict(zarr.open_group(tmp_path / "a.zarr", mode="r").attrs)
+    threshold, attrs = avgk.threshold(matrix("ties"), 2.5), dict(zarr.open_group(tmp_path / "a.zarr", mode="r").attrs)
     attrs.pop("avgk_dask")
     assert attrs == {
-        "rule": "average", "k": 2.5, "threshold": found.value, "n_above": found.n_above, "n_ties": found.n_ties,
-        "n_kept": found.n_kept, "ties": "first", "method": None, "alpha": None, "source": str(stores / "ties-rows.zarr"), "made_by": "", "n_left_out": 0, "n_samples": N,
+        "rule": "average", "k": 2.5, "threshold": threshold.value, "n_above": threshold.n_above, "n_ties": threshold.n_ties,
+        "n_kept": threshold.n_kept, "ties": "first", "method": None, "alpha": None, "source": str(stores / "ties-rows.zarr"), "made_by": "", "n_left_out": 0, "n_samples": N,
         "n_classes": C, "format": "booleans", "n_labels": 142,
     }  # fmt: skip
     done = run("sets", stores / "ties-rows.zarr", "--threshold", 1, "--out", tmp_path / "b.zarr")
@@ -143,11 +143,11 @@ def test_sets__are_written_in_bounded_memory(tmp_path, form):
         tracemalloc.start()
         try:
             choice = SetChoice("threshold", threshold=0)  # every class of every sample
-            found = write_sets(avgk.open_scores(array, missing="fill"), tmp_path / "out.zarr", choice, format=form)
+            written = write_sets(avgk.open_scores(array, missing="fill"), tmp_path / "out.zarr", choice, format=form)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert found.n_labels == n * c
+    assert written.n_labels == n * c
     assert peak < n * c  # bytes: less than the booleans alone would take, and an eighth of the keys
     assert peak < 60e6
 
@@ -235,15 +235,15 @@ def test_sets__go_to_and_come_from_urls_without_showing_credentials(run):
     "args, message",
     [
         (["-k", "1,2"], "one budget for sets; got 2"),
-        ([], "one budget (-k 5), of one threshold"),
-        (["-k", "1", "--threshold", "2"], "one budget (-k 5), of one threshold"),
-        (["--rule", "top", "--threshold", "2"], "one budget (-k 5), of one threshold"),
+        ([], "one budget (-k 5), one threshold"),
+        (["-k", "1", "--threshold", "2"], "one budget (-k 5), one threshold"),
+        (["--rule", "top", "--threshold", "2"], "one budget (-k 5), one threshold"),
         (["--rule", "top", "-k", "1.5"], "Use --rule average for a fractional k"),
         (["--threshold", "much"], "a threshold must be a number such as 0.25; got 'much'"),
         (["--threshold", "nan"], "--threshold must be a number"),
         (["-k", "12"], "Pass numbers above 0, up to 11"),
-        (["-k", "1", "--conformal", "a.json"], "one budget (-k 5), of one threshold"),
-        (["-k", "1", "--groups", "labels"], "--groups must come with --conformal"),
+        (["-k", "1", "--conformal", "a.json"], "one budget (-k 5), one threshold"),
+        (["-k", "1", "--groups", "labels"], "--groups needs --conformal"),
         (["--conformal", "a.json"], "a.json"),
     ],
 )

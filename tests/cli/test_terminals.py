@@ -128,25 +128,25 @@ def test_remarks_and_errors__fit_the_terminal_and_are_one_line_elsewhere(folder,
     assert said.count("\n") > 1
     refused = run("evaluate", "nowhere.zarr", cwd=folder)
     assert refused.returncode == 2
-    told = refused.stderr.rpartition("\r")[2].splitlines()
-    assert len(told) > 1
-    assert max(map(len, told)) <= 40
+    lines = refused.stderr.rpartition("\r")[2].splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
     on_terminal(None)
-    assert run("evaluate", "nowhere.zarr", cwd=folder).stderr == " ".join(line.strip() for line in told) + "\n"
+    assert run("evaluate", "nowhere.zarr", cwd=folder).stderr == " ".join(line.strip() for line in lines) + "\n"
 
 
-def test_look__has_colours_on_terminals_that_have_them(on_terminal, monkeypatch):
+def test_text_layout__has_colours_on_terminals_that_have_them(on_terminal, monkeypatch):
     on_terminal(70, colour=True)
-    assert printing.look() == {"width": 70, "colour": True}
+    assert printing.text_layout() == {"width": 70, "colour": True}
     monkeypatch.setenv("TERM", "dumb")
-    assert printing.look() == {"width": 70, "colour": False}
+    assert printing.text_layout() == {"width": 70, "colour": False}
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert printing.look() == {"width": 70, "colour": False}
+    assert printing.text_layout() == {"width": 70, "colour": False}
     monkeypatch.setenv("COLUMNS", "none")
-    assert printing.look()["width"] == 80
+    assert printing.text_layout()["width"] == 80
     on_terminal(None, colour=True)
-    assert printing.look() == {"width": None, "colour": False}
+    assert printing.text_layout() == {"width": None, "colour": False}
 
 
 def on_pty(width, *command, cwd, piped=False):

@@ -1,4 +1,4 @@
-"""``avgk transfer``: what it prints and writes, and what it refuses."""
+"""``avgk transfer``: output, files and errors."""
 
 from __future__ import annotations
 

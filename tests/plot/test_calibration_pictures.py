@@ -1,4 +1,4 @@
-"""Pictures of calibration: what they show is what the tables say."""
+"""Pictures of calibration show the values of the tables."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def ax():
 
 
 def line(ax, label):
-    (found,) = [one for one in ax.get_lines() if str(one.get_label()).startswith(label)]
-    return found
+    (actual,) = [one for one in ax.get_lines() if str(one.get_label()).startswith(label)]
+    return actual
 
 
 def test_temperatures__show_errors_and_the_least_nll(ax):

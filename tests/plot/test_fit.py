@@ -31,7 +31,7 @@ def make_results():
     toy, two, wide = simulate(500, 40), simulate(300, 2), simulate(300, 200)
     scores = np.asarray(toy.scores)
     rng = np.random.default_rng(0)
-    found = {
+    result = {
         "ten budgets": avgk.evaluate(scores, toy.labels, k=range(1, 11)),
         "spread budgets": avgk.evaluate(scores, toy.labels, k=[1, 2, 2.5, 5, 20]),
         "two classes": avgk.evaluate(two.scores, two.labels, k=[1, 2]),
@@ -43,11 +43,11 @@ def make_results():
         "all labels": avgk.evaluate(scores, scores.argmax(1), k=[38, 40]),
     }
     with pytest.warns(avgk.ResultWarning):
-        found["ties"] = avgk.evaluate(scores.round(1), toy.labels, k=[1, 2, 5])
+        result["ties"] = avgk.evaluate(scores.round(1), toy.labels, k=[1, 2, 5])
     noisy = {name: scores + i * rng.random(scores.shape) / 9 for i, name in enumerate(HOSTILE)}
     with pytest.warns(avgk.ResultWarning):
-        found["models"] = avgk.compare(noisy, toy.labels, k=range(1, 11), straddle=False)
-    return {**found, **large(found["ten budgets"])}
+        result["models"] = avgk.compare(noisy, toy.labels, k=range(1, 11), straddle=False)
+    return {**result, **large(result["ten budgets"])}
 
 
 def large(result):
@@ -128,17 +128,17 @@ def drawn_texts(figure, monkeypatch):
     """Give all texts that are drawn, with their boxes in pixels."""
     from matplotlib.text import Text
 
-    found, plain_draw = [], Text.draw
+    items, plain_draw = [], Text.draw
 
     def note(self, renderer):
         if self.get_visible() and self.get_text().strip():
-            found.append((self.get_text(), self.get_window_extent(renderer)))
+            items.append((self.get_text(), self.get_window_extent(renderer)))
         plain_draw(self, renderer)
 
     with monkeypatch.context() as patched:
         patched.setattr(Text, "draw", note)
         figure.canvas.draw()
-    return found
+    return items
 
 
 def collisions(texts, figure):
@@ -159,9 +159,14 @@ def covered(ax):
     points = [line.get_transform().transform(line.get_xydata()) for line in ax.lines]
     points += [patch.get_transform().transform(patch.get_path().vertices) for patch in ax.patches]
     points += [each.get_transform().transform(path.vertices) for each in ax.collections for path in each.get_paths()]
-    found = np.concatenate(points)
-    found = found[np.isfinite(found).all(1)]
-    inside = (found[:, 0] > box.x0) & (found[:, 0] < box.x1) & (found[:, 1] > box.y0) & (found[:, 1] < box.y1)
+    points_drawn = np.concatenate(points)
+    points_drawn = points_drawn[np.isfinite(points_drawn).all(1)]
+    inside = (
+        (points_drawn[:, 0] > box.x0)
+        & (points_drawn[:, 0] < box.x1)
+        & (points_drawn[:, 1] > box.y0)
+        & (points_drawn[:, 1] < box.y1)
+    )
     assert box.x0 >= ax.bbox.x0 - 1
     assert box.x1 <= ax.bbox.x1 + 1
     return int(inside.sum())
@@ -231,7 +236,7 @@ def test_pictures__leave_all_settings_and_other_axes_alone(given, function):
 @pytest.mark.parametrize("function", ["errors", "gains", "set_sizes", "ranked_scores", "reliability", "temperatures"])
 def test_pictures__have_sizes_and_frames_of_the_style_sheet(given, function):
     name = next(name for one, name in CASES if one == function)
-    found = []
+    items = []
     for factor in (1, 2):
         style = {
             "lines.linewidth": 1.1 * factor,
@@ -243,11 +248,11 @@ def test_pictures__have_sizes_and_frames_of_the_style_sheet(given, function):
         }
         with pyplot.style.context([style]):
             ax = draw(given, function, name, PAGE)
-        found.append(ax)
+        items.append(ax)
         assert ax.spines["top"].get_visible() == (factor == 1)
         assert ax.xaxis.get_gridlines()[0].get_visible() == (factor == 1)
         assert ax.get_legend() is None or ax.get_legend().get_frame_on() == (factor == 1)
-    one, two = found
+    one, two = items
     for a, b in zip(one.lines, two.lines, strict=True):
         assert b.get_linewidth() == pytest.approx(2 * a.get_linewidth())
         assert b.get_markersize() == pytest.approx(2 * a.get_markersize())

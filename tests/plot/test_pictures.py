@@ -59,16 +59,16 @@ def test_gains__bars_add_up_to_the_top_k_error(result):
 def test_pictures__of_an_error_curve():
     toy = simulate(300, 8)
     curve = avgk.error_curve(toy.scores, toy.labels)
-    found = avgk.evaluate(toy.scores, toy.labels, k=range(1, 9))
-    said = [[text.get_text() for text in plot.gains(one).texts] for one in (curve, found)]
+    result = avgk.evaluate(toy.scores, toy.labels, k=range(1, 9))
+    said = [[text.get_text() for text in plot.gains(one).texts] for one in (curve, result)]
     assert said[0] == said[1] != []
-    assert np.array_equal(plot.errors(curve).get_lines()[0].get_ydata(), 100 * found.average_k_error)
+    assert np.array_equal(plot.errors(curve).get_lines()[0].get_ydata(), 100 * result.average_k_error)
 
 
 def test_gains__errors_that_average_k_adds_stand_out():
     scores = np.array([[9.0, 8.0, 0.0], [1.0, 0.5, 0.0]])  # logits of unlike size: the budget goes to one sample
     ax = plot.gains(avgk.evaluate(scores, [0, 0], k=1))
-    assert "added errors" in labels(ax)
+    assert "additional errors" in labels(ax)
     assert ax.containers[2][0].get_height() == 50
 
 
@@ -113,13 +113,13 @@ def test_straddle__is_a_map_of_the_integer_budgets(result):
 @pytest.mark.parametrize("k", [[1], [0.5], range(1, 101)])
 def test_pictures__draw_any_result_into_the_axes_given(name, k):
     toy = simulate(300, 120)
-    found = avgk.evaluate(toy.scores, toy.labels, k=k)
+    result = avgk.evaluate(toy.scores, toy.labels, k=k)
     figure, ax = pyplot.subplots()
     if k == [0.5] and name in ("gains", "straddle"):
         with pytest.raises(avgk.OptionError, match="integer k"):
-            getattr(plot, name)(found, ax=ax)
+            getattr(plot, name)(result, ax=ax)
         return
-    assert getattr(plot, name)(found, ax=ax) is ax
+    assert getattr(plot, name)(result, ax=ax) is ax
     figure.canvas.draw()
 
 
@@ -129,11 +129,11 @@ def test_pictures__draw_scores_of_one_value_infinite_and_tied(dtype):
     scores = np.zeros((5, 4)).astype(dtype)
     if dtype.startswith("float"):
         scores[0, 0], scores[1, 1] = np.inf, -np.inf
-    found = avgk.evaluate(scores, [0, 1, 2, 3, 0], k=[1, 2])
+    result = avgk.evaluate(scores, [0, 1, 2, 3, 0], k=[1, 2])
     for name in OF_RESULTS:
         if name == "straddle" and dtype.startswith("float"):  # no strength without finite scores
             continue
-        ax = getattr(plot, name)(found)
+        ax = getattr(plot, name)(result)
         ax.figure.canvas.draw()
         assert np.isfinite([*ax.get_xlim(), *ax.get_ylim()]).all()
         assert ax.get_xlabel()
@@ -144,9 +144,9 @@ def test_pictures__draw_scores_of_one_value_infinite_and_tied(dtype):
     [("errors", "labels"), ("gains", "labels"), ("ranked_scores", "straddle=True"), ("straddle", "straddle=True")],
 )
 def test_pictures__say_what_a_result_lacks(name, needs):
-    found = avgk.evaluate(np.eye(4), k=1, straddle=False)
+    result = avgk.evaluate(np.eye(4), k=1, straddle=False)
     with pytest.raises(avgk.OptionError, match=needs):
-        getattr(plot, name)(found)
+        getattr(plot, name)(result)
 
 
 def test_set_sizes__of_a_budget_that_was_not_asked_for_are_refused(result):
@@ -156,7 +156,7 @@ def test_set_sizes__of_a_budget_that_was_not_asked_for_are_refused(result):
 
 @pytest.mark.parametrize("lowest", [0.0, 1e-6])
 def test_ranked_scores__draws_densities_on_either_axis(lowest):
-    # Uniform on its axis, whichever that is: all bins are equally wide where there are scores.
+    # Uniform on a linear or logarithmic axis: all bins with scores have the same width.
     first = np.exp(np.linspace(np.log(1e-4), 0, 20_000)) if lowest else np.linspace(0.02, 1, 20_000)
     ax = plot.ranked_scores(avgk.evaluate(np.stack([first, np.full(20_000, lowest)], 1), k=[1]))
     assert ax.get_yscale() == ("log" if lowest else "linear")
@@ -167,15 +167,15 @@ def test_ranked_scores__draws_densities_on_either_axis(lowest):
 
 def test_ranked_scores__of_the_largest_integers_has_a_plain_axis():
     v = -(-(2**64) // 100)
-    found = avgk.evaluate(np.array([[v + 5, v], [v + 3, v + 1]], np.uint64), k=1)
-    assert plot.ranked_scores(found).get_yscale() == "linear"
+    result = avgk.evaluate(np.array([[v + 5, v], [v + 3, v + 1]], np.uint64), k=1)
+    assert plot.ranked_scores(result).get_yscale() == "linear"
 
 
 def test_pictures__of_no_errors_and_of_all_labels_show_something():
-    found = avgk.evaluate(np.eye(50) + np.eye(50, k=1) / 2, np.arange(50), k=[50])
-    assert plot.gains(found).get_ylim()[0] == 0
-    assert plot.errors(found).get_ylim()[0] == 0
-    assert plot.set_sizes(found).get_xlim()[0] > 40  # the one bar is large enough to see
+    result = avgk.evaluate(np.eye(50) + np.eye(50, k=1) / 2, np.arange(50), k=[50])
+    assert plot.gains(result).get_ylim()[0] == 0
+    assert plot.errors(result).get_ylim()[0] == 0
+    assert plot.set_sizes(result).get_xlim()[0] > 40  # the one bar is large enough to see
 
 
 def test_errors__have_a_band_of_two_standard_errors(result):
@@ -187,13 +187,13 @@ def test_errors__have_a_band_of_two_standard_errors(result):
 
 def test_model_errors__have_a_line_for_each_model_and_rule():
     toy = simulate(300, 12)
-    found = avgk.compare({"a $x$": toy.scores, "b": toy.scores**2}, toy.labels, k=[1, 2, 2.5], straddle=False)
-    ax = plot.model_errors(found)
+    comparison = avgk.compare({"a $x$": toy.scores, "b": toy.scores**2}, toy.labels, k=[1, 2, 2.5], straddle=False)
+    ax = plot.model_errors(comparison)
     ax.figure.canvas.draw()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [r"a \$x\$", "b"]
     solid, dashed = ax.lines[2], ax.lines[3]
-    assert np.allclose(solid.get_ydata(), 100 * found.average_k_error.sel(model="b"))
-    assert np.allclose(dashed.get_ydata(), 100 * found.top_k_error.sel(model="b", k=[1, 2]))
+    assert np.allclose(solid.get_ydata(), 100 * comparison.average_k_error.sel(model="b"))
+    assert np.allclose(dashed.get_ydata(), 100 * comparison.top_k_error.sel(model="b", k=[1, 2]))
     for other in (avgk.evaluate(toy.scores, toy.labels, k=1), xr.Dataset()):
         with pytest.raises(avgk.OptionError, match="errors of several models"):
             plot.model_errors(other)
@@ -209,7 +209,7 @@ def test_pictures__of_what_is_no_single_result_say_what_to_do(name, result):
         with pytest.raises(avgk.DtypeError, match=r"result must be a Dataset.*; got \w+\. Pass"):
             draw(other)
     both = xr.concat([result, result], "model")
-    with pytest.raises(avgk.OptionError, match=r"a single one, .* several along model\. Take one of them"):
+    with pytest.raises(avgk.OptionError, match=r"a single one, .* several along model\. Select one of them"):
         draw(both)
     assert draw(both.isel(model=1)).get_xlabel()
     for other in (xr.Dataset(), xr.Dataset({"a": 1}), avgk.threshold(np.eye(3), [1])):

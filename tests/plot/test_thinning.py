@@ -1,4 +1,4 @@
-"""What is drawn of many points lies where it is, and what is left out is near."""
+"""Thinned curves keep points in place, and omit only points near these."""
 
 from __future__ import annotations
 

@@ -16,9 +16,11 @@ def browser():
         pytest.skip("chromium is not installed (Debian's package chromium, or AVGK_CHROMIUM=its path)")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=program, args=[*quiet, "--disable-sync", "--no-first-run"])
-        yield found
-        found.close()
+        browser_process = started.chromium.launch(
+            executable_path=program, args=[*quiet, "--disable-sync", "--no-first-run"]
+        )
+        yield browser_process
+        browser_process.close()
 
 
 @pytest.fixture

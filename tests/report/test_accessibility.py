@@ -1,4 +1,4 @@
-"""Pages through axe-core, in Chromium, light, dark and narrow: no violation of what it knows."""
+"""Pages through axe-core, in Chromium, light, dark and narrow: no violations."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def violations(page, axe):
     """Return what axe-core finds wrong, with everything unfolded."""
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     page.add_script_tag(content=axe)
-    found = page.evaluate("axe.run()")
-    assert len(found["passes"]) > 30  # it looked
-    return [(rule["id"], node["html"][:200]) for rule in found["violations"] for node in rule["nodes"]]
+    result = page.evaluate("axe.run()")
+    assert len(result["passes"]) > 30  # the audit ran
+    return [(rule["id"], node["html"][:200]) for rule in result["violations"] for node in rule["nodes"]]
 
 
 def report_of_hostile_names():

@@ -1,4 +1,4 @@
-"""What a page says beyond the sentences of a terminal."""
+"""Sentences that only pages have."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_answer__of_a_fractional_budget_stands_beside_the_nearest_top_k_sets(toy
     two, three = (f"{100 * error:.2f}" for error in curve.top_k_error.values[1:3])
     assert re.fullmatch(
         rf"With 2\.5 labels per sample on average, average-2\.5 misses {average} ±\d\.\d\d % of the labels\. "
-        rf"Of top-k, top-2 misses {two} ±\d\.\d\d % and top-3 misses {three} ±\d\.\d\d %\.",
+        rf"For comparison, top-2 misses {two} ±\d\.\d\d % and top-3 misses {three} ±\d\.\d\d %\.",
         said,
     )
-    assert answers.answer(result).endswith("Top-k has no sets of 2.5 labels to compare with.")
+    assert answers.answer(result).endswith("Top-k sets cannot have 2.5 labels.")
 
 
 def test_question__is_that_of_the_budgets_and_labels(toy):
@@ -41,10 +41,12 @@ def test_question__is_that_of_the_budgets_and_labels(toy):
     assert answers.question(none).startswith("How many labels does each sample get")
 
 
-def test_zero_sentence__tells_what_no_error_proves():
-    """20 samples without an error leave 14 % unseen one time in 20: 0.86 to the power of 20 is 0.05."""
+def test_zero_sentence__bounds_the_error():
+    """If the true error is 14 %, 20 samples show no error one time in 20: 0.86 to the power of 20 is 0.05."""
     result = avgk.evaluate(np.eye(20) * 0.9 + 0.005, np.arange(20), k=[1, 2])
-    assert "up to some 14 % go unseen in 20 samples" in text.zero_sentence(result)
+    assert "With 0 errors in 20 samples, the true error may be up to 14 % (95 % confidence)" in text.zero_sentence(
+        result
+    )
     assert text.zero_sentence(avgk.evaluate(np.eye(3), [1, 2, 0], k=[1])) == ""
     assert text.zero_sentence(avgk.evaluate(np.eye(3), [1, 2, 0], k=[3])) == ""  # all classes
 

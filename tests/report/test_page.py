@@ -20,7 +20,7 @@ HOSTILE = (
     "\u202egnp.exe\u202c&lt;{{ 7 * 7 }}" + "x" * 10_000
 )
 SECTIONS = [
-    "Errors and gains", "At any K, from 1 to 5", "Results", "Set sizes", "When adapting pays, and why", "How far ties matter",
+    "Errors and gains", "At any K, from 1 to 5", "Results", "Set sizes", "When average-k helps, and why", "Effect of ties",
     "Numbers", "Provenance",
 ]  # fmt: skip
 
@@ -28,9 +28,9 @@ SECTIONS = [
 @pytest.fixture(scope="module")
 def result():
     toy = simulate(2_000, 30, dtype="float16", levels=50)
-    found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 2.5, 5])
-    found.attrs |= {"store": HOSTILE, "<b>model</b>": "<i>mine</i>"}
-    return found
+    result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 2.5, 5])
+    result.attrs |= {"store": HOSTILE, "<b>model</b>": "<i>mine</i>"}
+    return result
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_report__asks_for_nothing_outside_itself():
 @pytest.mark.slow
 def test_report__tells_where_the_result_is_from():
     toy = simulate(300, 20)
-    found = avgk.evaluate(toy.scores, toy.labels, k=2)
-    page = render_report(found, seconds=1.5, written="2026-01-02 03:04:05 UTC")
-    for fact in (datasets.fingerprint(found), "1.50 s", "2026-01-02 03:04:05 UTC", found.attrs["versions"], "300"):
+    result = avgk.evaluate(toy.scores, toy.labels, k=2)
+    page = render_report(result, seconds=1.5, written="2026-01-02 03:04:05 UTC")
+    for fact in (datasets.fingerprint(result), "1.50 s", "2026-01-02 03:04:05 UTC", result.attrs["versions"], "300"):
         assert fact in page
     again = avgk.evaluate(toy.scores, toy.labels, k=2)
     assert render_report(again, seconds=1.5, written="2026-01-02 03:04:05 UTC") == page
@@ -129,12 +129,12 @@ def test_report__tells_where_the_result_is_from():
 )
 def test_report__shows_what_there_is(labels, k, straddle, n_pictures):
     toy = simulate(200, 40)
-    found = avgk.evaluate(toy.scores, toy.labels if labels else None, k=k, straddle=straddle)
-    page = render_report(found)
+    result = avgk.evaluate(toy.scores, toy.labels if labels else None, k=k, straddle=straddle)
+    page = render_report(result)
     assert page.count("<figure>") == n_pictures
     assert page.count("<svg") == n_pictures
-    assert ("Without labels" in page) == (not labels)
-    assert ("When adapting pays" in page) == straddle
+    assert ("Errors need labels" in page) == (not labels)
+    assert ("When average-k helps" in page) == straddle
     ids = re.findall(r'\bid="([^"]*)"', page)
     assert len(ids) == len(set(ids))
     contents = re.findall(r'<a href="#([^"]*)"', page)
@@ -156,20 +156,20 @@ def test_report__allows_its_own_script_by_its_hash_alone():
 def test_report__of_infinite_tied_and_integer_scores():
     scores = np.zeros((6, 3), np.float32)
     scores[0, 0], scores[1, 1] = np.inf, -np.inf
-    assert "How far ties matter" in render_report(avgk.evaluate(scores, [0, 1, 2, 0, 1, 2], k=[1, 2]))
+    assert "Effect of ties" in render_report(avgk.evaluate(scores, [0, 1, 2, 0, 1, 2], k=[1, 2]))
     assert "Provenance" in render_report(avgk.evaluate(np.arange(12).reshape(4, 3), [0, 1, 2, 0], k=[1, 3]))
     assert "Provenance" in render_report(avgk.evaluate(np.ones((1, 1)), [0], k=1))
 
 
 def test_fingerprint__is_that_of_the_numbers_only():
     toy = simulate(300, 20)
-    found = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
-    other = found.copy(deep=True)
+    result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])
+    other = result.copy(deep=True)
     other.attrs["store"] = "elsewhere"
-    assert datasets.fingerprint(other) == datasets.fingerprint(found)
-    assert datasets.fingerprint(json_text.from_json(json_text.to_json(found))) == datasets.fingerprint(found)
+    assert datasets.fingerprint(other) == datasets.fingerprint(result)
+    assert datasets.fingerprint(json_text.from_json(json_text.to_json(result))) == datasets.fingerprint(result)
     other["n_above"][0] += 1
-    assert datasets.fingerprint(other) != datasets.fingerprint(found)
+    assert datasets.fingerprint(other) != datasets.fingerprint(result)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])

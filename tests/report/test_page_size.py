@@ -1,4 +1,4 @@
-"""A page is at most 1 MB, whatever was evaluated, and nothing in it grows with what is not shown."""
+"""A page has at most 1 MB, whatever was evaluated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG = "a<b>" * 100_000
 
 
 def spread_sizes(result, n_sizes):
-    """Return a result whose samples have sets of all sizes up to so many."""
+    """Return a result with sets of all sizes below ``n_sizes``."""
     n = result.sizes["k"]
     counts = np.zeros((n, n_sizes), np.int64)
     rng = np.random.default_rng(0)
@@ -78,4 +78,4 @@ def test_comparison__of_many_models_with_long_names_is_small(n_models):
     models = {f"{i}{LONG[:20_000]}": rng.permuted(np.asarray(toy.scores), axis=1) for i in range(n_models)}
     page = render_comparison(avgk.compare(models, toy.labels, k=range(1, 6), straddle=False))
     assert len(page.encode()) < MOST
-    assert ("Shown are 12 of 30 models" in page) == (n_models == 30)
+    assert ("The page shows 12 of 30 models" in page) == (n_models == 30)

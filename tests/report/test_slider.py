@@ -110,9 +110,9 @@ def test_slider__moves_over_the_budgets_of_the_result_where_there_is_no_curve(to
 @pytest.mark.slow
 def test_slider__needs_two_integer_budgets(toy):
     for k in ([3], [1.5, 2.5], [2, 2.5]):
-        found = avgk.evaluate(toy.scores, toy.labels, k=k, straddle=False)
-        assert make_slider(found, 2) is None
-        assert '<section id="any-budget"' not in render_report(found)
+        result = avgk.evaluate(toy.scores, toy.labels, k=k, straddle=False)
+        assert make_slider(result, 2) is None
+        assert '<section id="any-budget"' not in render_report(result)
 
 
 def test_slider__without_labels_shows_thresholds_and_sizes(toy, opened):
@@ -127,7 +127,7 @@ def test_slider__its_data_cannot_end_the_script(result, curve):
     page = render_report(result, curve=curve)
     data = re.search(r'id="slider-data">(.*?)</script>', page, re.S)[1]
     assert not set("<>&\u2028") & set(data)
-    assert len(json.loads(data)["told"]) == 100
+    assert len(json.loads(data)["sentences"]) == 100
 
 
 def test_slider__refuses_the_curve_of_other_scores(result):

@@ -1,4 +1,4 @@
-"""What a result says in words."""
+"""Results in words."""
 
 from __future__ import annotations
 
@@ -17,30 +17,33 @@ from avgk_dask.testing import simulate
 
 def test_ambiguity_sentence__names_the_budgets_and_the_bound():
     toy = simulate(900, example=2, dtype="float64")
-    said = text.ambiguity_sentence(avgk.evaluate(toy.scores, toy.eta, k=[1, 2, 3]))
-    assert said == (
-        "Ranks k and k + 1 overlap at k = 1, 2, so that adapting can pay: for true probabilities the error would fall "
-        "by at least 3.7 points at k = 2."
+    assert text.ambiguity_sentence(avgk.evaluate(toy.scores, toy.eta, k=[1, 2, 3])) == (
+        "Why: some samples are harder than others. At k = 1, 2, the next label of a hard sample (rank k + 1) can score higher "
+        "than the last label of an easy one (rank k), so moving a label from the easy to the hard sample can avoid errors. If "
+        "the scores were the true probabilities, this would lower the error by at least 3.7 points at k = 2."
     )
 
 
 def test_ambiguity_sentence__says_when_top_k_is_optimal():
     same = np.tile([0.5, 0.3, 0.2], (4, 1))
-    said = text.ambiguity_sentence(avgk.evaluate(same, same, k=[1, 2]))
-    assert said == "Ranks k and k + 1 do not overlap at these budgets: for true probabilities, top-k is then optimal."
+    assert text.ambiguity_sentence(avgk.evaluate(same, same, k=[1, 2])) == (
+        "At these budgets, no sample's score of rank k + 1 exceeds another sample's score of rank k. If the scores are the true "
+        "probabilities, top-k is optimal."
+    )
     assert text.ambiguity_sentence(avgk.evaluate(same, same, k=1, straddle=False)) == ""
     assert text.ambiguity_sentence(avgk.evaluate(same, same, k=1.5)) == ""
 
 
 def test_ambiguity_sentence__gives_no_bound_for_logits():
     scores = np.array([[5.0, -1, -2], [2, 1.9, 1.8]])
-    said = text.ambiguity_sentence(avgk.evaluate(scores, None, k=[1, 2]))
-    assert said == "Ranks k and k + 1 overlap at k = 2, so that adapting can pay."
+    sentence = text.ambiguity_sentence(avgk.evaluate(scores, None, k=[1, 2]))
+    assert sentence.startswith("Some samples are harder than others. At k = 2,")  # no "Why:", because no gain is known
+    assert sentence.endswith("can avoid errors.")
 
 
-def test_headline__knows_why_there_is_nothing_to_compare():
+def test_headline__says_why_there_is_nothing_to_compare():
     scores, labels = np.array([[2.0, 1, 1], [2, 1, 1]]), np.array([1, 2])
-    assert text.headline(avgk.evaluate(scores, None, k=1)).startswith("Without labels (or")
+    assert text.headline(avgk.evaluate(scores, None, k=1)).startswith("Errors need labels")
     assert "Top-k needs an integer k" in text.headline(avgk.evaluate(scores, labels, k=1.5))
     assert "none to avoid" in text.headline(avgk.evaluate(scores, [0, 0], k=1))
     worse = avgk.evaluate(np.array([[9.0, 8, 7], [1, 0, 0]]), np.array([0, 1]), k=1)
@@ -52,11 +55,11 @@ def test_headline__is_about_the_largest_relative_gain():
     toy = simulate(900, example=2, dtype="float64")
     result = avgk.evaluate(toy.scores, toy.eta, k=[1, 2, 3])
     assert text.headline(result) == (
-        "With 2 labels per sample on average, average-2 makes 100.0 % fewer errors than top-2: "
-        "0.00 % instead of 11.11 % (0 instead of 100 of 900)."
+        "Returning 2 labels per sample on average (average-2) makes 100.0 % fewer errors than returning exactly 2 (top-2): "
+        "0 instead of 100 in 900 samples (0.00 % instead of 11.11 %)."
     )
     assert text.size_sentence(result) == (
-        "At k = 2, 33 % of the sets are smaller than 2 and 33 % larger; the largest has 3."
+        "At k = 2, 33 % of the sets have fewer than 2 labels and 33 % have more; the largest has 3."
     )
 
 
@@ -64,72 +67,69 @@ def test_headline__speaks_of_a_gain_that_is_clear():
     """Three errors against none are noise; a hundred against fifty are not."""
     toy = simulate(800, 20)
     result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 18])
-    said = text.headline(result)
     assert result.relative_gain.values[2] == 1
     assert 0 < result.top_k_error.values[2] * 800 < 6
-    assert re.search(
-        r"With 2 labels .* average-2 makes \d+\.\d \N{PLUS-MINUS SIGN}\d+\.\d % fewer errors than top-2", said
-    )
+    pattern = r"Returning 2 labels .* \(average-2\) makes \d+\.\d \N{PLUS-MINUS SIGN}\d+\.\d % fewer errors than returning exactly 2"
+    assert re.match(pattern, text.headline(result))
     few = text.headline(result.isel(k=[2]))
     assert re.search(
-        r"no clear difference .* at this budget: .* a gain of \+0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points\.", few
+        r"no clear difference .* at this budget: at k = 18, average-k makes 0 errors instead of \d in 800 samples "
+        r".* a gain of \+0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points\.",
+        few,
     )
-    assert (
-        text.stderr_sentence(result) == "\N{PLUS-MINUS SIGN} is one standard error, over draws of samples like these."
-    )
+    assert text.stderr_sentence(result).endswith("to expect with other samples of the same kind.")
     clustered = avgk.evaluate(toy.scores, toy.labels, k=2, clusters=np.arange(800) // 8)
-    assert "over draws of 100 clusters" in text.stderr_sentence(clustered)
+    assert "with another 100 clusters of samples" in text.stderr_sentence(clustered)
     easy, hard = np.tile([0.9, 0.8, 0.1], (200, 1)), np.tile([0.4, 0.3, 0.2], (200, 1))
     worse = avgk.evaluate(np.concatenate([easy, hard]), np.where(np.arange(400) % 10, 0, 2), k=1)
-    more = "With 1 label per sample on average, average-1 makes 450.0 \N{PLUS-MINUS SIGN}78.7 % more errors than top-1"
-    assert text.headline(worse).startswith(more)
+    more = "(average-1) makes 450.0 \N{PLUS-MINUS SIGN}78.7 % more errors than returning exactly 1 (top-1)"
+    assert more in text.headline(worse)
     both = avgk.evaluate(np.concatenate([easy, hard]), np.where(np.arange(400) % 10, 0, 2), k=[1, 3])
-    assert text.headline(both).endswith("of 400). At no budget does it clearly make fewer.")
+    assert text.headline(both).endswith(" No budget has clearly fewer errors.")
 
 
-def test_headline__speaks_of_what_is_surely_gained_and_where_it_is_lost():
-    """Of equal gains the surer one is told; one that hangs on ties only where there is no other; a loss is not kept back."""
+def test_headline__is_about_the_surest_gain_and_lists_losses():
+    """A surer gain precedes a larger one, a gain that depends on ties comes last, and losses are listed."""
     toy = simulate(2_000, 20)
     result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2, 3, 4])
-    told = result.copy(deep=True)
-    told["relative_gain"][:], told["relative_gain_stderr"][:] = [0.2, 0.5, 0.4, 0.3], [0.01, 0.2, 0.01, 0.01]
-    told["adaptive_gain"][:], told["adaptive_gain_stderr"][:] = [-0.02, 0.05, 0.04, 0.03], [0.001] * 4
-    assert avgk.plot.best_budget(told) == 3
-    assert text.headline(told).endswith(" At k = 1 it clearly makes more.")
-    told["n_kept"][2], told["n_ties"][2] = 3_000, 9_000
-    assert avgk.plot.best_budget(told) == 4
+    changed = result.copy(deep=True)
+    changed["relative_gain"][:], changed["relative_gain_stderr"][:] = [0.2, 0.5, 0.4, 0.3], [0.01, 0.2, 0.01, 0.01]
+    changed["adaptive_gain"][:], changed["adaptive_gain_stderr"][:] = [-0.02, 0.05, 0.04, 0.03], [0.001] * 4
+    assert avgk.plot.best_budget(changed) == 3
+    assert text.headline(changed).endswith(" At k = 1 it makes clearly more.")
+    changed["n_kept"][2], changed["n_ties"][2] = 3_000, 9_000
+    assert avgk.plot.best_budget(changed) == 4
 
 
-def test_tie_sentence__tells_how_far_ties_matter():
+def test_tie_sentence__gives_the_range_of_the_error():
     scores = np.array([[2, 1, 1], [2, 1, 1]])
-    said = text.tie_sentence(avgk.evaluate(scores, np.array([1, 2]), k=2))
-    assert said == (
-        "Ties matter: at k = 2 the average-k error is 0.00 % to 100.00 %, depending on which 2 of the 4 ties are kept "
-        "(50.00 % on average)."
+    assert text.tie_sentence(avgk.evaluate(scores, np.array([1, 2]), k=2)) == (
+        "The error depends on ties: at k = 2, 4 scores equal the threshold and 2 of them are kept. Depending on which, the "
+        "average-k error is between 0.00 % and 100.00 % (50.00 % on average)."
     )
     assert text.tie_sentence(avgk.evaluate(scores, np.array([1, 2]), k=1)) == ""
     assert text.tie_sentence(avgk.evaluate(scores, None, k=2)) == ""
 
 
-def test_crowd_sentence__tells_of_thresholds_that_very_many_scores_share():
-    """Ten trees vote: of 16 scores 11 are 0, and of the 8 labels in the sets for k = 2, three are arbitrary ones of these."""
+def test_crowd_sentence__warns_of_thresholds_that_many_scores_share():
+    """Of 16 votes of ten trees 11 are 0, and of the 8 labels in the sets for k = 2, three are an arbitrary choice among them."""
     votes = np.array([[10, 0, 0, 0], [7, 3, 0, 0], [10, 0, 0, 0], [10, 0, 0, 0]]) / 10
     labels = np.array([0, 1, 2, 3])
     result = avgk.evaluate(votes, labels, k=[1, 2, 3])
     assert (result.n_ties.values.tolist(), result.n_kept.values.tolist()) == ([1, 11, 11], [0, 3, 7])
-    rest = "of the labels in the sets could be others of these"
+    choice = "of the labels in the sets are an arbitrary choice among them"
+    first = f'{choice} (the first ones in row-major order), so gains say little there. Use ties="spread" (--ties spread) or a smaller k.'
     assert text.crowd_sentence(result) == (
-        f"At k = 2, 3 very many scores are equal to the threshold (11 scores are 0, at k = 2): up to 38 % {rest}, "
-        'the first ones in row-major order, so that gains say little there. Take ties="spread" (--ties spread) or a smaller k.'
+        f"At k = 2, 3, many scores equal the threshold (11 scores are 0 at k = 2): up to 38 % {first}"
     )
     assert text.crowd_sentence(result) in text.sentences(result)
-    assert text.crowd_sentence(result.isel(k=[1])) == (
-        f"At k = 2 very many scores are equal to the threshold (11 scores are 0): 38 % {rest}, "
-        'the first ones in row-major order, so that gains say little there. Take ties="spread" (--ties spread) or a smaller k.'
+    assert (
+        text.crowd_sentence(result.isel(k=[1]))
+        == f"At k = 2, many scores equal the threshold (11 scores are 0): 38 % {first}"
     )
     spread = avgk.evaluate(votes, labels, k=2, ties="spread")
     assert text.crowd_sentence(spread).endswith(
-        f"38 % {rest}, spread over the samples, so that gains say little there. Take a smaller k."
+        f"38 % {choice} (spread over the samples), so gains say little there. Use a smaller k."
     )
     assert text.crowd_sentence(avgk.evaluate(np.eye(4)[[0, 0, 0, 0]], labels, k=1)) == ""
     for k in (1, 4):  # all ties fit, or none is needed
@@ -173,7 +173,7 @@ def test_reports__of_what_is_no_single_result_say_what_to_do(use, monkeypatch, t
         with pytest.raises(avgk.DtypeError, match=r"result must be a Dataset .*; got .* as the first argument"):
             use(other)
     for other in (xr.Dataset(), avgk.error_curve(np.eye(3), np.arange(3)), avgk.threshold(np.eye(3), [1])):
-        with pytest.raises(avgk.OptionError, match=r"result must have \w+; got .*\. Pass what evaluate gives"):
+        with pytest.raises(avgk.OptionError, match=r"result must have \w+; got .*\. Pass the result of evaluate"):
             use(other)
     with pytest.raises(avgk.OptionError, match="several along model"):
         use(xr.concat([result, result], "model"))
@@ -210,17 +210,19 @@ def test_json__of_what_is_no_result_says_what_to_do():
     assert json_text.from_json(json_text.to_json(both)).identical(both)
 
 
-def test_coverage__is_told_in_80_columns_with_what_was_to_be_expected():
+def test_coverage__fits_80_columns_and_has_the_expected_range():
     rng = np.random.default_rng(0)
     scores = rng.dirichlet(np.full(8, 0.3), 400)
     labels = (scores.cumsum(1) < rng.random((400, 1))).sum(1).clip(0, 7)
-    found = avgk.conformal.calibrate(scores[:200], labels[:200])
-    good = print_coverage(found.evaluate(scores[200:], labels[200:]), width=80)
+    predictor = avgk.conformal.calibrate(scores[:200], labels[:200])
+    good = print_coverage(predictor.evaluate(scores[200:], labels[200:]), width=80)
     said = " ".join(good.split())
-    assert re.search(r"of 200 labels are inside; 1\d\d to 1\d\d are to be expected \(95 %\): that is as promised", said)
+    assert re.search(
+        r"of 200 labels are inside their sets, as expected \(1\d\d to 1\d\d with 95 % probability\)\.", said
+    )
     assert max(map(len, good.splitlines())) <= 80
-    bad = print_coverage(found.evaluate(scores[200:], np.roll(labels[200:], 1)))
-    assert "so few, or fewer, have a" in " ".join(bad.split())
-    assert "Without labels there is no coverage" in " ".join(print_coverage(found.evaluate(scores)).split())
+    bad = print_coverage(predictor.evaluate(scores[200:], np.roll(labels[200:], 1)))
+    assert "fewer than expected" in bad
+    assert "Coverage needs labels" in " ".join(print_coverage(predictor.evaluate(scores)).split())
     classes = avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels, levels=0.9)
-    assert "are to be expected of each threshold" in " ".join(print_coverage(classes).split())
+    assert "each threshold should cover at least" in " ".join(print_coverage(classes).split())

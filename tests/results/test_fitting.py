@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.results.text import Screen, Table, display_width, filled, fitted, shortened, wrapped
+from avgk_dask.results.text import Screen, Table, display_width, drop_empty_columns, fit_table, shorten, wrap
 
 TABLE = Table(
     ("k", "name", "error", "ties"),
@@ -35,8 +35,8 @@ def test_table__loses_the_least_columns_first_and_says_so():
         "left out: ties; use a wider terminal or",
         "--json",
     ]
-    assert fitted(TABLE, 40) == (TABLE, [])
-    assert fitted(TABLE, None) == (TABLE, [])
+    assert fit_table(TABLE, 40) == (TABLE, [])
+    assert fit_table(TABLE, None) == (TABLE, [])
 
 
 def test_table__that_has_no_room_side_by_side_is_told_row_by_row():
@@ -53,16 +53,16 @@ def test_table__that_has_no_room_side_by_side_is_told_row_by_row():
 def test_names__are_cut_before_anything_is_left_out_and_further_after():
     table = replace(TABLE, rows=[("1", "y" * 50, "5 %", "1")])
     for width, cut, lost in ((40, 24, []), (32, 16, []), (31, 21, ["ties"]), (18, 8, ["ties"])):
-        shown, left_out = fitted(table, width)
+        shown, left_out = fit_table(table, width)
         assert (display_width(shown.rows[0][1]), left_out) == (cut, lost)
         assert "…" in shown.rows[0][1]
 
 
 def test_empty_columns__are_left_out_without_a_word():
     table = Table(("k", "gain", "ties"), [("1", "", "3"), ("2", "", "4")])
-    assert filled(table).header == ("k", "ties")
+    assert drop_empty_columns(table).header == ("k", "ties")
     assert Screen(80).table(table) == ["k  ties", "1     3", "2     4"]
-    assert filled(replace(table, rows=[])).header == table.header
+    assert drop_empty_columns(replace(table, rows=[])).header == table.header
 
 
 def test_colours__take_no_room():
@@ -86,13 +86,13 @@ def test_colours__take_no_room():
     ],
 )
 def test_wrapped__keeps_together_what_belongs_together(text, width, lines):
-    assert wrapped(text, width) == lines
-    assert wrapped(text, None) == [text]
+    assert wrap(text, width) == lines
+    assert wrap(text, None) == [text]
 
 
 @given(st.lists(st.text("abk=1%±北,.", min_size=1, max_size=12), max_size=20), st.integers(4, 40), st.integers(0, 2))
 def test_wrapped__fits_and_loses_nothing(words, width, indent):
-    lines = wrapped(" ".join(words), width, indent)
+    lines = wrap(" ".join(words), width, indent)
     assert max(map(display_width, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(words)
     assert all(line.startswith(" " * indent) for line in lines[1:])
@@ -101,11 +101,11 @@ def test_wrapped__fits_and_loses_nothing(words, width, indent):
 @pytest.mark.slow
 @given(st.text(), st.integers(2, 30))
 def test_shortened__fits_and_keeps_both_ends(text, width):
-    found = shortened(text, width)
-    assert display_width(found) <= width
-    assert (found == text) == (display_width(text) <= width) or "…" in text
-    if found != text:
-        head, _, tail = found.partition("…")
+    short = shorten(text, width)
+    assert display_width(short) <= width
+    assert (short == text) == (display_width(text) <= width) or "…" in text
+    if short != text:
+        head, _, tail = short.partition("…")
         assert text.startswith(head)
         assert text.endswith(tail) or "…" in text
 
