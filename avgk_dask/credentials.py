@@ -47,14 +47,13 @@ _AZURE = re.compile(r"(az|azure|abfss?|wasbs?|adl)://?", re.IGNORECASE)
 _PAIR = re.compile(rf"(?i)(?<![\w.-])(?=[\w.-]*?(?:{SECRET_NAME.pattern}))([\w.-]+)=([^&;,\s\"'/]+)")
 
 
-def shown(location: object) -> str:
+def redact(location: object) -> str:
     """Return a path unchanged, and a URL without user, password, query and fragment.
 
     Examples
     --------
-    >>> shown("https://me:secret@example.org/scores.zarr?sig=abc"), shown("/home/me@work/a?b.zarr")
+    >>> redact("https://me:secret@example.org/scores.zarr?sig=abc"), redact("/home/me@work/a?b.zarr")
     ('https://***@example.org/scores.zarr', '/home/me@work/a?b.zarr')
-
     """
     text = os.fspath(location) if isinstance(location, (str, os.PathLike)) else str(location)
     if not _URL.search(text):
@@ -84,7 +83,6 @@ def _links(text: str) -> list[str]:
     --------
     >>> _links("a::http://[::1]:80/b::c")
     ['a', 'http://[::1]:80/b', 'c']
-
     """
     *parts, after = text.split("::")
     links, bracket = [after], ""  # from the end, with the nearest bracket to the right
@@ -105,7 +103,7 @@ def is_url(location: object) -> bool:
 
 def shown_address(address: object) -> str:
     """Return the address of a server, with or without its scheme, without credentials."""
-    return shown(address) if "://" in str(address) else shown(f"http://{address}").removeprefix("http://")
+    return redact(address) if "://" in str(address) else redact(f"http://{address}").removeprefix("http://")
 
 
 class _Link(NamedTuple):
@@ -157,7 +155,6 @@ def secrets_of(*places: object) -> tuple[str, ...]:
     --------
     >>> secrets_of("https://me:hunter2@example.org/a", {"region": "eu-1", "secret": "swordfish"})
     ('me:hunter2', 'hunter2', 'swordfish')
-
     """
     return tuple(dict.fromkeys(secret for place in places for secret in _secrets("", place, False, 0) if secret))
 
@@ -245,7 +242,7 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
         if text.isascii() and form.lower() not in text.lower():
             continue  # a fast check, as a long pattern takes long to compile
         text = re.sub(re.escape(form), HIDDEN, text, flags=re.IGNORECASE)
-    return _URL_IN_TEXT.sub(lambda match: shown(match[0]), text)
+    return _URL_IN_TEXT.sub(lambda match: redact(match[0]), text)
 
 
 def hide_pairs(text: str) -> str:

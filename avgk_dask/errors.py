@@ -69,7 +69,6 @@ def visible(text: str, keep: str = "") -> str:
     --------
     >>> print(visible("a" + chr(0x202E) + "b" + chr(10) + "é猫"))
     a\u202eb\né猫
-
     """
     if text.isprintable():
         return text
@@ -85,7 +84,6 @@ def clean(text: str, most: int = MOST_LINE) -> str:
     --------
     >>> clean("got " + 2_000 * "x" + ". Shorten it.", 60)
     'got xxxxxxxxxxxx … (2,017 characters) … xxxxxxx. Shorten it.'
-
     """
     line = visible(text)
     if len(line) <= most:
@@ -118,7 +116,6 @@ class AvgkError(_CleanText):
     ... except avgk.AvgkError as error:
     ...     print(type(error).__name__, "and", isinstance(error, ValueError))
     BudgetError and True
-
     """
 
 
@@ -136,7 +133,6 @@ class BudgetError(AvgkError, ValueError):
     >>> avgk.threshold(np.eye(3), 4)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.BudgetError: k must be a real number in (0, C] with C = 3 classes; got 4. ...
-
     """
 
 
@@ -154,7 +150,6 @@ class ScoresError(AvgkError, ValueError):
     >>> avgk.evaluate(np.array([[0.5, np.nan]]), k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.ScoresError: scores must not hold NaN; got 1 ... sample 0, class 1. ...
-
     """
 
 
@@ -174,7 +169,6 @@ class LabelsError(AvgkError, ValueError):
     >>> avgk.evaluate(np.eye(3), [0, 1, 3], k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.LabelsError: labels must lie in 0..2 (or be negative: unlabelled); got 1 ... sample 2. ...
-
     """
 
 
@@ -192,7 +186,6 @@ class DtypeError(AvgkError, TypeError):
     >>> avgk.evaluate(np.eye(2), np.array([0.0, 1.0]), k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.DtypeError: labels must be integers (or an N x C matrix of probabilities); got dtype float64. ...
-
     """
 
 
@@ -212,7 +205,6 @@ class MemoryLimitError(AvgkError, ValueError):
     ...     avgk.evaluate(np.eye(3), k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.MemoryLimitError: ... 1 MB ...
-
     """
 
 
@@ -231,7 +223,6 @@ class StoreError(AvgkError, OSError):
     >>> avgk.open_scores("nothing.zarr")
     Traceback (most recent call last):
     avgk_dask.errors.StoreError: no such store or file: 'nothing.zarr'. Check the path.
-
     """
 
 
@@ -249,7 +240,6 @@ class ReadError(StoreError):
     >>> avgk.evaluate(zarr.create_array({}, shape=(4, 3), dtype="f4"), k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.ReadError: the one chunk of array '/' in ... is missing: c/0/0 (4 samples and 48 bytes when decoded). Restore it, ...
-
     """
 
 
@@ -267,7 +257,6 @@ class WriteError(StoreError):
     >>> avgk.ScoreWriter("/dev/null/scores.zarr", n_classes=3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.WriteError: could not write /dev/null/scores.zarr: ... Check ...
-
     """
 
 
@@ -286,7 +275,6 @@ class ClusterError(AvgkError, RuntimeError):
     >>> import avgk_dask as avgk
     >>> issubclass(avgk.ClusterError, avgk.AvgkError), issubclass(avgk.ClusterError, RuntimeError)
     (True, True)
-
     """
 
 
@@ -309,7 +297,6 @@ class UnsettledError(AvgkError, RuntimeError):
     >>> import avgk_dask as avgk
     >>> avgk.UnsettledError("k = 2 cannot be settled: its threshold was not retained.").budgets
     ()
-
     """
 
     budgets: tuple[float, ...] = ()
@@ -328,7 +315,6 @@ class OptionError(AvgkError, ValueError):
     >>> avgk.evaluate(np.eye(3), k=1, ties="random")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     avgk_dask.errors.OptionError: ties must be 'first' or 'spread'; got 'random'. ...
-
     """
 
 
@@ -343,7 +329,6 @@ class LeftoverWarning(_CleanText, UserWarning):
     --------
     >>> import warnings, avgk_dask as avgk
     >>> warnings.filterwarnings("default", category=avgk.LeftoverWarning)
-
     """
 
 
@@ -358,7 +343,6 @@ class ResultWarning(_CleanText, UserWarning):
     --------
     >>> import warnings, avgk_dask as avgk
     >>> warnings.filterwarnings("ignore", category=avgk.ResultWarning)
-
     """
 
 
@@ -372,7 +356,7 @@ def naming(name: str) -> Iterator[None]:
         raise
 
 
-def warn_of(text: str) -> None:
+def warn_about(text: str) -> None:
     """Warn the caller of the calling public function, unless the text is empty."""
     if text:
         warnings.warn(ResultWarning(text), stacklevel=3)

@@ -27,7 +27,7 @@ _INT64_MAX = np.iinfo(np.int64).max
 _SUM_SLACK = 0.01
 
 
-def plain_array(values: object, argument: str = "scores", refusal: Refusal = ScoresError) -> Array:
+def to_ndarray(values: object, argument: str = "scores", refusal: Refusal = ScoresError) -> Array:
     """Return values in memory as a NumPy array; raise an error if they are masked, missing, sparse or not an array."""
     if type(values) is np.ndarray:
         return values
@@ -36,7 +36,7 @@ def plain_array(values: object, argument: str = "scores", refusal: Refusal = Sco
     return np.asarray(array)
 
 
-def plain_labels(values: Any) -> Array:
+def labels_to_ndarray(values: Any) -> Array:
     """Return labels in memory as a NumPy array: hard labels with -1 for missing ones, soft labels unchanged."""
     values = _compute(values)
     if isinstance(values, (list, tuple)) and not any(isinstance(v, list | tuple) or np.ndim(v) for v in values[:1]):
@@ -50,7 +50,7 @@ def plain_labels(values: Any) -> Array:
     if isinstance(labels, np.ma.MaskedArray) and labels.ndim < 2:
         masked = np.ma.getmaskarray(labels)
         return _fill_missing(labels.data[~masked], masked)
-    labels = plain_array(labels, "labels", LabelsError)
+    labels = to_ndarray(labels, "labels", LabelsError)
     return _from_elements(labels.tolist()) if labels.dtype == object and labels.ndim == 1 else labels
 
 
@@ -64,7 +64,7 @@ def _read(values: object, argument: str, refusal: Refusal) -> Array:
         kinds = {kind for kind in set(map(type, values)) if _may_have_nulls(kind)}
         rows = values
         if kinds:
-            rows = [plain_array(row, argument, refusal) if type(row) in kinds else row for row in values]
+            rows = [to_ndarray(row, argument, refusal) if type(row) in kinds else row for row in values]
         return _as_array(rows, argument, refusal)
     columns = _columns_of(values)
     if columns is not None:
@@ -75,7 +75,7 @@ def _read(values: object, argument: str, refusal: Refusal) -> Array:
     return _as_array(values, argument, refusal)
 
 
-def plain_block(block: object, argument: str = "scores", refusal: Refusal = ScoresError) -> Array:
+def block_to_ndarray(block: object, argument: str = "scores", refusal: Refusal = ScoresError) -> Array:
     """Return a block of a Dask array as a NumPy array; raise an error if it is masked or of another library."""
     if type(block) is np.ndarray:
         return block
@@ -201,7 +201,6 @@ def first_inexact(integers: Array, dtype: Dtype) -> int | None:
     --------
     >>> first_inexact(np.array([2**60, -(2**53) - 1]), np.dtype("f8"))
     1
-
     """
     if integers.dtype.kind not in "iu" or integers.dtype.itemsize < 8 or dtype.kind != "f":
         return None

@@ -10,7 +10,7 @@ import traceback
 import pytest
 
 from avgk_dask.cli.group import secrets_in
-from avgk_dask.credentials import has_short, hide, hide_pairs, is_url, secrets_of, shown, shown_address
+from avgk_dask.credentials import has_short, hide, hide_pairs, is_url, redact, secrets_of, shown_address
 from avgk_dask.errors import AvgkError, StoreError, refuse
 
 
@@ -24,7 +24,7 @@ from avgk_dask.errors import AvgkError, StoreError, refuse
     ],
 )  # fmt: skip
 def test_shown__leaves_what_is_harmless(location):
-    assert shown(location) == location
+    assert redact(location) == location
     assert secrets_of(location) == ()
 
 
@@ -59,7 +59,7 @@ def test_shown__leaves_what_is_harmless(location):
     ],
 )  # fmt: skip
 def test_shown__hides_users_queries_and_fragments(location, safe):
-    assert shown(location) == safe
+    assert redact(location) == safe
     assert is_url(location)
 
 

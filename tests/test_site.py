@@ -279,7 +279,7 @@ def test_examples__have_a_page_with_picture_numbers_and_code(site, script):
     assert [claim["claim"] for claim in claims if "".join(claim["claim"].split()) not in flat] == []
 
 
-def test_notebooks__are_shown_with_what_they_gave(site):
+def test_notebooks__are_shown_with_their_output(site):
     assert "fewer errors than " in text_of(site / "notebooks" / "tour.html")
     assert (site / "notebooks" / "tour.html").read_text().count("<img") >= 4
 

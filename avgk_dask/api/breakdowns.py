@@ -255,7 +255,6 @@ def breakdown(
     >>> groups = avgk.breakdown(scores, np.array([0, 0, 1, 2]), k=1)
     >>> groups.average_k_error.values.tolist(), groups.macro_average_k_error.values.round(3).tolist()
     ([[0.0, 1.0, 1.0]], [0.667])
-
     """
     check_word("thresholds", thresholds, Thresholds)
     options = ScanOptions(
@@ -270,9 +269,9 @@ def breakdown(
     if by_class:
         grouped, grouping, groups = _group_by_class(source, scores, labels, missing)
     else:
-        columns = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
+        columns = Groups.from_input(by, scores, source, "by", missing, labels=labels, where=where)
         groups = columns.names()
-        grouped, grouping = columns.beside_labels(source, groups), Grouping("groups", groups.size)
+        grouped, grouping = columns.pack_with_labels(source, groups), Grouping("groups", groups.size)
     request = {"by": grouping.kind} | ({"thresholds": "own"} if thresholds == "own" else {})
     with options.run(grouped, "breakdown", **request) as run:
         if thresholds == "own":
@@ -304,7 +303,7 @@ def _group_by_class(
     # Labels of truncated rows are slots: the classes become groups.
     groups = Groups(np.maximum(class_labels(source, scores, labels, missing).astype(np.int64), -1))
     names = np.arange(-1, source.n_classes)
-    return groups.beside_labels(source, names), Grouping("groups", names.size), classes
+    return groups.pack_with_labels(source, names), Grouping("groups", names.size), classes
 
 
 def classes_result(outcome: Outcome, reads: int, names: Sequence[str] | None = None) -> xr.Dataset:

@@ -17,8 +17,8 @@ from scipy.stats import binom, false_discovery_control
 
 from ..arrays import Array, Bools, Floats, Ints
 from ..engine.progress import phase
-from ..engine.run import showing
-from ..errors import LabelsError, OptionError, ScoresError, naming, warn_of
+from ..engine.run import show_progress
+from ..errors import LabelsError, OptionError, ScoresError, naming, warn_about
 from ..exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ..results.datasets import build_result, kind_sentence
 from ..results.registry import COMPARISON
@@ -36,7 +36,7 @@ from ..statistics.error_bars import (
     subtract,
 )
 from ..statistics.outcome import Outcome
-from ..statistics.paired_rows import ToldRows, tell_rows
+from ..statistics.paired_rows import RowSets, find_row_sets
 from .evaluate import find_outcome, outcome_result
 from .inputs.labels import Groups, class_labels, labelled_source, refuse_soft
 from .inputs.names import check_same_names, names_of, open_once
@@ -53,7 +53,7 @@ class Model:
     """The outcome of a model, and the sets of all samples."""
 
     outcome: Outcome
-    rows: ToldRows
+    rows: RowSets
 
     def hits(self, rule: Rule, i: int) -> Bools:
         """Return which samples have their label in their set."""
@@ -248,7 +248,6 @@ def compare(
     >>> better = comparison.sel(rule="average", model="good", other="noisy", k=2)
     >>> bool(better.difference < -2 * better.difference_stderr), better.mcnemar_p.item() < 0.001
     (True, True)
-
     """
     options = ScanOptions(
         straddle=straddle, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
@@ -270,21 +269,21 @@ def compare(
     codes = None
     if clusters is not None:
         model = next((scores for scores in named.values() if any(names_of(scores, "scores")[:-1])), None)
-        codes = Groups.of(clusters, model, first, "clusters", missing, labels=labels, where=where).numbered()[1]
+        codes = Groups.from_input(clusters, model, first, "clusters", missing, labels=labels, where=where).numbered()[1]
         codes = codes if first.mask is None else codes[first.mask.samples()]
     budgets = parse_budgets(k, first.n_classes)
     results, outcomes = [], []
     for name, source in sources.items():
         with naming(name), options.run(source) as run:
             outcome = find_outcome(run, budgets, options, keeps_rows=True)
-            rows = tell_rows(run, outcome.search)
+            rows = find_row_sets(run, outcome.search)
             results.append(outcome_result(outcome, straddle, run.reads))
             outcomes.append(Model(outcome.drop_rows(), rows))
-    with showing(progress), phase("settling"):
+    with show_progress(progress), phase("settling"):
         result = _join(list(named), results, outcomes, codes)
     for name, single in zip(named, results, strict=True):
         sentence = kind_sentence(single)
-        warn_of(sentence and f"{name}: {sentence}")
+        warn_about(sentence and f"{name}: {sentence}")
     return result
 
 
@@ -303,7 +302,7 @@ def _check_models(models: object) -> dict[str, ScoresLike]:
 
 def _check_shapes(sources: Mapping[str, Source]) -> None:
     """Refuse models of different samples or classes, and labels that are probabilities."""
-    shapes = {name: (*source.lead, source.n_classes) for name, source in sources.items()}
+    shapes = {name: (*source.sample_shape, source.n_classes) for name, source in sources.items()}
     if len(set(shapes.values())) > 1:
         got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ScoresError(

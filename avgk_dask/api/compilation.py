@@ -17,8 +17,8 @@ import dask.array as da
 import numpy as np
 
 from ..arrays import Array
-from ..engine.run import counting
-from ..kernels.dispatch import kept_in, watching
+from ..engine.run import count_progress
+from ..kernels.dispatch import kernel_cache_folder, watch_compiling
 from ..kernels.keys import check_dtype
 from .breakdowns import breakdown
 from .calibration.temperature import TemperatureScaling
@@ -91,13 +91,13 @@ def compile_kernels(*, dtypes: Iterable[str] = DTYPES, progress: bool | None = N
     """
     check_flag("progress", progress, or_none=True)
     calls = [(call, dtype) for dtype in map(check_dtype, dtypes) for call in _CALLS]
-    with counting("compiling", "part", len(calls), progress) as advance, _record_times() as seconds:
+    with count_progress("compiling", "part", len(calls), progress) as advance, _record_times() as seconds:
         for call, dtype in calls:
             with dask.config.set(_ALWAYS), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the scores are arbitrary
                 call(*_matrix(dtype))
             advance(1)
-    return Compilation(len(seconds), sum(seconds), kept_in())
+    return Compilation(len(seconds), sum(seconds), kernel_cache_folder())
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def _record_times() -> Iterator[list[float]]:
         else:
             seconds.append(time.perf_counter() - start)
 
-    with watching(record):
+    with watch_compiling(record):
         yield seconds
 
 

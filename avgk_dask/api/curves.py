@@ -93,7 +93,6 @@ def error_curve(
     >>> curve = avgk.error_curve(np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]), np.array([0, 1]))
     >>> curve.top_k_error.values.tolist(), curve.average_k_error.values.tolist()
     ([0.5, 0.0, 0.0], [0.5, 0.0, 0.0])
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -128,7 +127,7 @@ def _soft_curves(run: Run) -> tuple[int, Weights, Weights]:
     search = find_thresholds(run, [n_samples * k for k in range(1, n_classes + 1)], n_ranks=n_classes)
     assert search.first_tally is not None
     top = list(accumulate(search.first_tally.weight_at_rank.fractions()))
-    return n_samples, top, [search.found[i].weight for i in range(n_classes)]
+    return n_samples, top, [search.selections[i].weight for i in range(n_classes)]
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,6 @@ class SmallestK(ShownAsTable):
     >>> smallest = avgk.smallest_k(np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]), np.array([0, 1]), max_error=0)
     >>> smallest.k, smallest.threshold, smallest.error, smallest.top_k
     (1.5, 0.3, 0.0, 2)
-
     """
 
     k: float
@@ -247,7 +245,6 @@ def smallest_k(
     >>> smallest = avgk.smallest_k(scores, np.array([0, 1]), max_error=0.5)
     >>> smallest.k, smallest.top_k
     (0.5, 1)
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -270,7 +267,7 @@ def smallest_k(
         if n_hits:
             key = search.threshold_key
         else:  # the sets are empty, and the highest score of all is the first outside
-            key = find_thresholds(run.over(run.source.with_labels(None)), [0]).found[0].key
+            key = find_thresholds(run.over(run.source.with_labels(None)), [0]).selections[0].key
         certify_budgets(run, [Fraction(search.n_labels, n_samples)], [key])
         top_k, n_top_hits = search.least_top()
         certify_ranks(source, top_k, "max_error")

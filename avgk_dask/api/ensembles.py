@@ -17,7 +17,7 @@ import xarray as xr
 from ..axis_names import axes_of, check_names, default_names
 from ..errors import DtypeError, LabelsError, OptionError, ScoresError
 from ..masks import refuse_masked
-from ..sources.ensembles import EnsembleReader, lenient, mean_dtype
+from ..sources.ensembles import EnsembleReader, mean_dtype, tolerate_bad_rows
 from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
 from ..sources.transforms import Softmax
@@ -49,11 +49,11 @@ class Ensemble(LazyScores):
         stored = labels is None and (own_labels or ignore_index is not None)
         first = as_source(self.members[0], labels, own_labels=stored, missing=missing)
         sources = [first, *(as_source(member, own_labels=stored, missing=missing) for member in self.members[1:])]
-        check_inputs(partial(names_of, self, "scores"), len(first.lead), labels=labels, where=where)
+        check_inputs(partial(names_of, self, "scores"), len(first.sample_shape), labels=labels, where=where)
         _check_members(sources)
         column = _common_labels(sources)
         is_masked = where is not None or ignore_index is not None
-        members = [(lenient(source) if is_masked else source).with_labels(None) for source in sources]
+        members = [(tolerate_bad_rows(source) if is_masked else source).with_labels(None) for source in sources]
         reader = EnsembleReader(members, self.weights, in_float64=self.of == "logits")
         mean = select_samples(Source(reader).with_labels(column), where, ignore_index)
         mean = mean if own_labels or labels is not None else mean.with_labels(None)
@@ -178,7 +178,7 @@ def _parse_weight(weight: Any) -> Fraction:
 def _check_members(sources: Sequence[Source]) -> None:
     for number, source in enumerate(sources):
         refuse_truncated(source, "an ensemble")
-        ours, theirs = ((*each.lead, each.shape[1]) for each in (sources[0], source))
+        ours, theirs = ((*each.sample_shape, each.shape[1]) for each in (sources[0], source))
         if ours != theirs:
             raise ScoresError(
                 f"members must have the same shape; got {ours} for the first and {theirs} for member "

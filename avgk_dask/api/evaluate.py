@@ -9,9 +9,8 @@ import numpy as np
 import xarray as xr
 
 from ..engine.plan import ROW_BYTES
-from ..engine.ranked import narrow_dtype
-from ..engine.run import Run, showing
-from ..errors import MemoryLimitError, warn_of
+from ..engine.run import Run, show_progress
+from ..errors import MemoryLimitError, warn_about
 from ..exact.budgets import (
     DEFAULT_BUDGETS,
     MOST_IN_CURVE,
@@ -21,6 +20,7 @@ from ..exact.budgets import (
     whole_budgets,
     window_start,
 )
+from ..kernels.keys import narrow_dtype
 from ..results.datasets import build_result, kind_sentence
 from ..settings import setting
 from ..sources.source import Source
@@ -205,14 +205,13 @@ def evaluate(
     >>> result = avgk.evaluate(eta, labels=eta, k=2)
     >>> float(result.top_k_error[0].round(3)), float(result.average_k_error[0].round(3))
     (0.111, 0.0)
-
     """
     options = ScanOptions(
         straddle=straddle, ties=ties, where=where, ignore_index=ignore_index, clusters=clusters, nan_policy=nan_policy,
         progress=progress, checkpoint=checkpoint, missing=missing,
     )  # fmt: skip
     result, _ = evaluate_with_curve(scores, labels, k, options, most=0)
-    warn_of(kind_sentence(result))
+    warn_about(kind_sentence(result))
     return result
 
 
@@ -229,17 +228,17 @@ def evaluate_with_curve(
     Both come from one scan. The second ends at ``largest_cheap_budget``. It is None if ``most`` is 0, or if the memory
     does not suffice for more budgets than ``k``.
     """
-    with showing(options.progress):
+    with show_progress(options.progress):
         source = as_source(scores, labels, **options.opening)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
         if options.clusters is not None:
             refuse_without_classes(source, "clusters")
-            groups = Groups.of(
+            groups = Groups.from_input(
                 options.clusters, scores, source, "clusters", options.missing, labels=labels, where=options.where
             )
             names = groups.names()
-            source, grouping = groups.beside_labels(source, names), Grouping("groups", names.size)
+            source, grouping = groups.pack_with_labels(source, names), Grouping("groups", names.size)
         with options.run(source, "evaluate", straddle=bool(options.straddle), ties=options.ties) as run:
             curve = whole_budgets(largest_cheap_budget(source, budgets, most)) if most else ()
             more = tuple(budget for budget in curve if budget not in budgets)

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from ..arrays import Array
 from ..axis_names import Axes, names_from_list
 from ..engine.progress import current_progress
-from ..engine.run import counting
+from ..engine.run import count_progress
 from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.rows import is_pickle
@@ -25,9 +25,9 @@ from ..store import (
     Verification,
     appendable,
     check_chunks,
-    is_begun,
-    new_target,
+    has_root,
     open_arrays,
+    open_target,
     remove_append_record,
     writable,
 )
@@ -188,8 +188,8 @@ def ingest(
     if rows.n_samples == 0:
         raise _no_samples(rows)
     column = None if labels is None else _open_labels(labels, rows, storage_options, missing)
-    target: AbstractContextManager[LeasedStore] = new_target(out, out_options, overwrite, apart_from=[scores, labels])
-    if append and is_begun(writable(out, out_options)[0]):
+    target: AbstractContextManager[LeasedStore] = open_target(out, out_options, overwrite, apart_from=[scores, labels])
+    if append and has_root(writable(out, out_options)[0]):
         target = appendable(out, out_options)  # stays unchanged until the writer ends
     attributes = {"class_names": rows.class_names} if rows.class_names and len(rows.class_names) <= MOST_NAMES else {}
     with target as place:
@@ -283,7 +283,7 @@ def _as_column(labels: LabelsLike) -> Array | StoredArray:
 
 def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter, progress: bool | None) -> None:
     first = last = 0
-    with counting("ingest", "row", rows.n_samples, progress) as advance, writer:
+    with count_progress("ingest", "row", rows.n_samples, progress) as advance, writer:
         for block, own in rows.blocks(_STORE_BYTES if isinstance(rows, _StoreRows) else _BLOCK_BYTES):
             first, last = last, last + block.shape[0]
             column = own if labels is None else _read_rows(labels, first, last)

@@ -16,7 +16,7 @@ import xarray as xr
 
 from ..arrays import Array
 from ..engine.checkpoint import CheckpointKey
-from ..engine.run import Run, running
+from ..engine.run import Run, open_run
 from ..engine.tally import LookedRows
 from ..errors import OptionError
 from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED, versions
@@ -162,8 +162,8 @@ class ScanOptions:
         A checkpoint is reused only for the same ``request`` and ``nan_policy``: all options that change the passes or
         their results, except budgets. Functions that read several matrices use a ``folder`` for each.
         """
-        checkpoint = asked_checkpoint(self.checkpoint, function, folder=folder, nan_policy=self.nan_policy, **request)
-        return running(source, self.progress, self.nan_policy, checkpoint)
+        checkpoint = checkpoint_key(self.checkpoint, function, folder=folder, nan_policy=self.nan_policy, **request)
+        return open_run(source, self.progress, self.nan_policy, checkpoint)
 
 
 def _check_checkpoint(place: PlaceLike) -> None:
@@ -174,7 +174,7 @@ def _check_checkpoint(place: PlaceLike) -> None:
         )
 
 
-def asked_checkpoint(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
+def checkpoint_key(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
     """Return the key of a call's checkpoint, or None without a place for one."""
     _check_checkpoint(place)
     return None if place is None else CheckpointKey(place, function, request, folder)
@@ -186,9 +186,9 @@ Named: TypeAlias = dict[str, object]
 
 def result_attrs(source: Source, reads: int, **more: object) -> Named:
     """Return the attributes that record the inputs of a result, and ``more``."""
-    origin: Named = {"made_by": source.made_by} if source.made_by else {}
+    origin: Named = {"made_by": source.provenance} if source.provenance else {}
     if source.mask is not None:
-        origin["n_left_out"] = source.whole.shape[0] - source.shape[0]
+        origin["n_left_out"] = source.unfiltered.shape[0] - source.shape[0]
     return {
         "n_samples": source.shape[0],
         "n_classes": source.n_classes,
@@ -202,10 +202,10 @@ def result_attrs(source: Source, reads: int, **more: object) -> Named:
 
 def score_kind(source: Source, looked: LookedRows) -> Named:
     """Return the attribute that describes the rows; nothing for truncated rows, or if no row was sampled."""
-    if source.truncation is not None or not looked.n_looked or BALANCED in source.made_by:
+    if source.truncation is not None or not looked.n_looked or BALANCED in source.provenance:
         return {}
     most = looked.n_looked / 10
-    absent = looked.n_zero if "softmax" in source.made_by else looked.n_infinite
+    absent = looked.n_zero if "softmax" in source.provenance else looked.n_infinite
     kinds = ((absent, CUT), (looked.n_outside, OUTSIDE), (looked.n_unnormalised, UNNORMALISED))
     return {ATTRIBUTE: next((kind for count, kind in kinds if count > most), PROBABILITIES)}
 

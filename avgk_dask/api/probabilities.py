@@ -46,7 +46,7 @@ class Activated(LazyScores):
         return (self.scores,)
 
 
-def activated(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
+def apply_activation(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
     """Apply an activation to logits, lazily."""
     if activation not in ACTIVATIONS:
         raise OptionError(
@@ -102,7 +102,7 @@ def softmax(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     >>> np.asarray(avgk.softmax(logits)).round(3).tolist()
     [[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]
     """
-    return activated(scores, "softmax", temperature)
+    return apply_activation(scores, "softmax", temperature)
 
 
 def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
@@ -137,7 +137,7 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
     >>> np.asarray(avgk.sigmoid(np.array([[0.0, 2.0, -2.0]]))).round(3).tolist()
     [[0.5, 0.881, 0.119]]
     """
-    return activated(scores, "sigmoid", temperature)
+    return apply_activation(scores, "sigmoid", temperature)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -25,7 +25,7 @@ from ..statistics.regrets import set_pass, top_pass
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import refuse_truncated
 from .evaluate import find_outcome
-from .inputs.lazy_scores import flat_rows, with_lead
+from .inputs.lazy_scores import flat_rows, restore_sample_axes
 from .inputs.names import check_same_names, names_of
 from .inputs.sources import as_source, lazy_matrix
 from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, result_attrs, rounded
@@ -85,7 +85,6 @@ def adaptive_gain(
     >>> gain = avgk.adaptive_gain(eta, 2)
     >>> float(gain.adaptive_gain[0]) == float(gain.adaptive_gain_symmetric[0])
     True
-
     """
     options = ScanOptions(straddle=False, where=where, progress=progress)
     source = as_source(eta, own_labels=False, **options.opening)
@@ -159,17 +158,16 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     >>> eta = np.array([[0.75, 0.25, 0], [0.5, 0.25, 0.25]])
     >>> float(avgk.regret(np.array([[1, 1, 0], [0, 0, 0]], bool), eta).regret)
     0.125
-
     """
     options = ScanOptions(where=where, progress=progress)
     source = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(source, "a regret")
     members = _as_sets(sets, source)
-    check_axes([names_of(eta, "eta"), names_of(sets, "sets", "labels")], len(source.lead), ScoresError)
+    check_axes([names_of(eta, "eta"), names_of(sets, "sets", "labels")], len(source.sample_shape), ScoresError)
     with options.run(source) as run:
         (n_labels,) = run.compute([delayed(int)(members.sum(dtype=np.int64))], "count")
         with _name_eta():
-            best = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels]).found[0]
+            best = find_thresholds(run.over(_labelled_by_itself(source)), [n_labels]).selections[0]
         threshold = score_value(best.key, source.dtype)
         pass_ = set_pass(source.dtype, source.shape[1], float(threshold))
         (tally,) = run.over(source.with_labels(members)).read(pass_).tallies
@@ -245,13 +243,12 @@ def plug_in_regret(
     >>> regrets = avgk.plug_in_regret(np.array([[0.25, 0.75, 0], [0.5, 0.25, 0.25]]), eta, 1)
     >>> float(regrets.top_k_regret[0]), float(regrets.plug_in_bound)
     (0.25, 0.5)
-
     """
     options = ScanOptions(straddle=False, where=where, nan_policy=nan_policy, progress=progress)
     truth = as_source(eta, own_labels=False, **options.opening)
     refuse_truncated(truth, "a regret")
     in_memory = isinstance(eta, (np.ndarray, da.Array, xr.DataArray, list, tuple))
-    known = eta if in_memory else with_lead(truth.dask_array(), truth.lead)
+    known = eta if in_memory else restore_sample_axes(truth.dask_array(), truth.sample_shape)
     check_same_names({"scores": scores, "eta": eta})
     source = as_source(scores, known, **options.opening)
     budgets = parse_budgets(k, source.shape[1])
@@ -299,7 +296,7 @@ def _labelled_by_itself(truth: Source) -> Source:
 
 def _as_sets(sets: ScoresLike, source: Source) -> da.Array:
     """Return boolean sets of the right shape as a Dask array; those of samples left out are empty."""
-    array, shape = lazy_matrix(sets, "sets"), (*source.lead, source.shape[1])
+    array, shape = lazy_matrix(sets, "sets"), (*source.sample_shape, source.shape[1])
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(
             f"sets must be a boolean matrix of eta's shape {tuple(shape)}; got {array.dtype} and shape {array.shape}. "

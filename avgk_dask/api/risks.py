@@ -106,7 +106,6 @@ def risk(
     >>> risks = avgk.risk(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), [0.15, 0.35], cost=0.1)
     >>> risks.risk.values.tolist()
     [0.25, 0.65]
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -155,7 +154,6 @@ class BestThreshold(ShownAsTable):
     >>> best = avgk.best_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), cost=0.3)
     >>> best.value, best.error, best.average_set_size, best.risk
     (0.4, 0.5, 0.5, 0.65)
-
     """
 
     value: float | int
@@ -232,7 +230,6 @@ def best_threshold(
     >>> best = avgk.best_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 2]), cost=0.1)
     >>> best.risk, best.average_set_size
     (0.25, 2.5)
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -245,7 +242,7 @@ def best_threshold(
         value: float | int = -math.inf
         if best.n_labels < source.shape[0] * source.n_classes:  # the highest score outside the sets
             search = find_thresholds(run.over(run.source.with_labels(None)), [best.n_labels])
-            value = score_value(search.found[0].key, source.dtype)
+            value = score_value(search.selections[0].key, source.dtype)
     size = Fraction(best.n_labels, source.shape[0])
     return BestThreshold(value, float(best.risk), float(best.error), float(size), float(exact), run.reads)
 

@@ -97,7 +97,6 @@ def set_pairs(
     >>> pairs = avgk.set_pairs(scores, 2)
     >>> pairs.class_a.values.tolist(), pairs.class_b.values.tolist(), pairs["count"].values.tolist()
     ([0, 1], [1, 2], [2, 1])
-
     """
     check_count("n_pairs", n_pairs, "Pass the number of pairs to return.")
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress)
@@ -196,7 +195,6 @@ def set_utility(
     >>> result = avgk.evaluate(np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]]), np.array([0, 1]), k=[1, 1.5])
     >>> avgk.set_utility(result, "discounted").average_k_utility.values.tolist()
     [0.5, 0.75]
-
     """
     check_result(result, ["set_size_count", "top_k_error"])
     if "set_hit_count" not in result:

@@ -26,13 +26,13 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from ..arrays import Array, Bools, Ints
 from ..bands.rows import Rule
 from ..engine.memory import Caps
-from ..engine.run import Run, computing
+from ..engine.run import Run, open_compute
 from ..engine.search import cut_pass
 from ..engine.tasks import GraphNode, clone_key
 from ..engine.ties import Selection
 from ..errors import NAN_CURE, BudgetError, ScoresError
 from ..exact.budgets import parse_budgets, show
-from ..kernels.dispatch import work_on
+from ..kernels.dispatch import set_problem_size
 from ..kernels.keys import check_dtype, first_key_above, is_float
 from ..settings import DEFAULTS, setting
 from ..sources.row_values import SampleMask, first_samples
@@ -41,7 +41,7 @@ from ..statistics.rules import ThresholdRule, TopRule
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks, refuse_spread
 from ..store import SetBand, pack_block
-from .inputs.lazy_scores import with_lead
+from .inputs.lazy_scores import restore_sample_axes
 from .inputs.sources import as_lazy
 from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike, Ties
 from .thresholds import find_selections, parse_threshold
@@ -104,7 +104,7 @@ def settle_rule(run: Run, budget: Fraction, ties: str) -> tuple[Selection, Thres
     if ties == "first" or not selection.is_cut:
         return selection, _rule(run, selection)
     refined = run.over(spread_source(source, [selection.key]), "lowest")
-    spread = find_thresholds(refined, [selection.budget]).found[0]
+    spread = find_thresholds(refined, [selection.budget]).selections[0]
     return selection, replace(_rule(refined, spread), spread=selection.key)
 
 
@@ -177,7 +177,7 @@ def _apply(
     n_classes: int, block_info: Any = None,
 ) -> Array:  # fmt: skip
     """Return the sets of a block; empty ones for samples left out, which do not count in the numbers of the others."""
-    work_on(math.prod(block_info[0]["shape"]))
+    set_problem_size(math.prod(block_info[0]["shape"]))
     first_row, first_class = (int(first) for first, _ in block_info[0]["array-location"])
     rows = np.arange(len(block)) if kept is None else np.flatnonzero(kept)
     row_rule: Rule = rule if groups is None else rule.for_rows(groups[rows, 0])
@@ -216,7 +216,7 @@ def set_windows(sets: da.Array) -> Iterator[list[SetBand]]:
         while last < len(rows) - 1 and rows[last + 1] <= most:
             last += 1
         blocks: Any = sets.blocks[first:last].to_delayed()
-        with computing(progress=False) as compute:  # the writer of the bands reports progress
+        with open_compute(progress=False) as compute:  # the writer of the bands reports progress
             bits = compute([pack(block) for block in blocks.ravel()], "sets")
         n = len(columns) - 1
         yield [
@@ -287,7 +287,6 @@ def average_k_sets(
     >>> avgk.average_k_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1.5).compute().astype(int)
     array([[1, 0, 0],
            [1, 1, 0]])
-
     """
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, ties=ties)
     source, frame = as_lazy(scores, **options.opening)
@@ -345,7 +344,6 @@ def top_k_sets(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.top_k_sets(np.array([[0.4, 0.2, 0.4, 0.4]]), 2).compute().astype(int)
     array([[1, 0, 1, 0]])
-
     """
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
     source, frame = as_lazy(scores, **options.opening)
@@ -404,7 +402,6 @@ def predict_sets(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.predict_sets(np.array([[0.6, 0.3, 0.1]]), threshold=0.3).compute().astype(int)
     array([[1, 0, 0]])
-
     """
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
     source, frame = as_lazy(scores, **options.opening)
@@ -430,5 +427,5 @@ def rule_above(threshold: ThresholdsLike, source: Source) -> ThresholdRule:
 def _wrap(
     sets: da.Array, source: Source, frame: xr.DataArray | None, name: str, **attrs: object
 ) -> da.Array | xr.DataArray:
-    sets = with_lead(sets, source.lead)
+    sets = restore_sample_axes(sets, source.sample_shape)
     return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ..engine.memory import memory_limit, project
-from ..engine.run import Compute, computing
+from ..engine.run import Compute, open_compute
 from ..errors import StoreError
 from ..exact.budgets import DEFAULT_BUDGETS, count_labels, parse_budgets
 from ..files import is_row_file
@@ -22,12 +22,14 @@ from ..results.datasets import StoreInfo, ValuesInfo
 from ..sources.readers import StoredReader
 from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
+from ..statistics.ambiguity import n_ranked
 from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
+from ..store.read.coordinates import dimensions_of
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
 from ..store.read.manifest import chunk_grid, index_of
-from ..store.read.opening import dimensions_of, open_all
-from ..store.read.presence import (
+from ..store.read.opening import open_all
+from ..store.read.verification import (
     StoreFacts,
     Verification,
     gather_facts,
@@ -36,11 +38,10 @@ from ..store.read.presence import (
     verify_stretch,
 )
 from ..store.where.addresses import Options, StoredArray
-from .inputs.lazy_scores import with_lead
+from .inputs.lazy_scores import restore_sample_axes
 from .inputs.names import check_inputs, class_names_of, names_of
 from .inputs.sources import as_labels, check_scores, find_labels
 from .options import LabelsLike, Matrix, Missing, StoreLike, check_flag, check_missing, is_stored
-from .straddle import n_ranked
 
 #: Chunks per task, if this leaves at least 64 tasks; and the largest number of tasks, so that graph and results stay small.
 _STRETCH, _MIN_TASKS, _MAX_TASKS = 16, 64, 10_000
@@ -153,7 +154,7 @@ def open_scores(
     shape = (*lead, arrays.n_classes or arrays.scores.shape[-1])
     column = as_labels(arrays.labels, shape, names=partial(names_of, arrays, "scores"))
     if column is not None:
-        column = with_lead(lazy_array(column) if is_stored(column) else column, lead)
+        column = restore_sample_axes(lazy_array(column) if is_stored(column) else column, lead)
         variables["labels"] = ((*dims[:-1], "class")[: column.ndim], column)
     dataset = xr.Dataset(variables, attrs={} if arrays.n_classes is None else {"n_classes": arrays.n_classes})
     dataset["scores"].attrs = {
@@ -240,7 +241,7 @@ def verify(store: StoreLike, *, storage_options: Options | None = None, progress
     """
     check_flag("progress", progress, or_none=True)
     arrays = open_all(store, storage_options=storage_options)
-    with computing(progress) as compute:
+    with open_compute(progress) as compute:
         return Verification.merge([verify_array(array, compute) for array in arrays])
 
 
@@ -403,7 +404,7 @@ def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> lis
         advice.append(
             "A file has no checksums of its rows: changed bits are not detected. avgk ingest writes a store with checksums."
         )
-        if facts.is_held:
+        if facts.is_in_memory:
             advice.append(
                 f"This file can only be read from front to back: each process that reads it holds all {facts.n_bytes:,} bytes "
                 "of scores. A store is read in bands: avgk ingest writes one."

@@ -14,8 +14,7 @@ from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import build_result
 from ..sources.source import Source
-from ..statistics.ambiguity import integers, overlap_values, rank_values, straddle_values
-from ..statistics.ambiguity import n_ranked as n_ranked
+from ..statistics.ambiguity import integers, n_ranked, overlap_values, rank_values, straddle_values
 from ..statistics.straddle import Ambiguity, analyse
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks
@@ -108,7 +107,6 @@ def straddle_strength(
     >>> eta = np.repeat([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]], 4, axis=0)
     >>> float(avgk.straddle_strength(eta, 2).straddle_strength.sel(k=2, order=1).round(4))
     0.037
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -186,7 +184,6 @@ def ranked_supports(
     >>> supports = avgk.ranked_supports(np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]]), [1, 2])
     >>> supports.support_low.values.tolist(), supports.support_high.values.tolist()
     ([0.4, 0.2], [0.7, 0.4])
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -258,7 +255,6 @@ def supports_overlap(
     >>> eta = np.array([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]])
     >>> avgk.supports_overlap(eta, [1, 2, 3]).values.tolist()
     [1.0, 1.0, 0.0]
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint

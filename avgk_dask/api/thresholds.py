@@ -67,7 +67,6 @@ class Threshold(ShownAsTable):
     >>> threshold = avgk.threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1)
     >>> threshold.value, threshold.n_above, threshold.n_ties, threshold.n_kept
     (0.4, 1, 2, 1)
-
     """
 
     value: float | int
@@ -151,7 +150,6 @@ def threshold(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1.5)
     Threshold(value=0.3, n_above=3, n_ties=1, n_kept=0, budget=3)
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -177,7 +175,7 @@ def find_selections(run: Run, budgets: Sequence[Fraction]) -> list[Selection]:
     """Find the selection of each budget, and refuse budgets that a truncated store leaves uncertain."""
     refuse_budgets(run, budgets)
     search = find_thresholds(run, [count_labels(b, run.source.shape[0]) for b in budgets])
-    selections = [search.found[i] for i in range(len(budgets))]
+    selections = [search.selections[i] for i in range(len(budgets))]
     certify_budgets(run, budgets, [s.key for s in selections])
     return selections
 
@@ -335,7 +333,6 @@ def average_set_size_at(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.average_set_size_at(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), [0.1, 0.35]).values.tolist()
     [2.5, 1.5]
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint
@@ -405,7 +402,6 @@ def threshold_at(
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.threshold_at(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), [0, 1, 1.4]).values.tolist()
     [0.6, 0.4, 0.4]
-
     """
     options = ScanOptions(
         where=where, ignore_index=ignore_index, nan_policy=nan_policy, progress=progress, checkpoint=checkpoint

@@ -19,7 +19,7 @@ from ..results.registry import TRANSFERRED
 from ..sources.source import Source
 from ..statistics.above import AbovePlan
 from ..statistics.straddle import values_of
-from ..statistics.thresholds import find_beside, find_thresholds
+from ..statistics.thresholds import find_and_count_sets, find_thresholds
 from ..statistics.truncated import certify_budgets, certify_thresholds, refuse_budgets
 from .inputs.names import check_same_classes, open_once
 from .inputs.sources import as_source
@@ -146,7 +146,6 @@ def transfer(
     >>> result = avgk.transfer(calibration, np.array([[0.9, 0.05, 0.05], [0.5, 0.4, 0.1]]), np.array([0, 1]), k=1)
     >>> result.threshold.values.tolist(), result.average_set_size.values.tolist(), result.average_k_error.values.tolist()
     ([0.35], [1.5], [0.0])
-
     """
     check_word("guarantee", guarantee, Guarantee, "Leave it out for none.")
     options = ScanOptions(
@@ -166,7 +165,7 @@ def transfer(
     counts = _calibration_counts(calibration, budgets, guarantee)
     with options.run(calibration, "transfer", folder="calibration") as run:
         refuse_budgets(run, [Fraction(count, calibration.shape[0]) for count in counts])
-        selections = find_thresholds(run, counts).found
+        selections = find_thresholds(run, counts).selections
         keys = [selections[i].key for i in range(len(counts))]
         certify_budgets(run, budgets, keys)
         attrs = {
@@ -207,8 +206,8 @@ def _evaluate(
     firsts = [low if t != t else min(first_key_above(t, dtype), top + 1) for t in thresholds]
     plan = AbovePlan(dtype, source.shape[1], tuple(sorted({key for key in firsts if key <= top})))
     refuse_budgets(run, budgets)
-    search = find_beside(run, [count_labels(b, source.shape[0]) for b in budgets], plan)
-    own = [search.search.found[i] for i in range(len(budgets))]
+    search = find_and_count_sets(run, [count_labels(b, source.shape[0]) for b in budgets], plan)
+    own = [search.search.selections[i] for i in range(len(budgets))]
     certify_budgets(run, budgets, [s.key for s in own])
     certify_thresholds(run, thresholds, firsts)
     assert search.search.first_tally is not None

@@ -14,13 +14,13 @@ from typing import Any
 import dask.array as da
 
 from ..engine.progress import phase
-from ..engine.run import counting
+from ..engine.run import count_progress
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import plain_json
 from ..sources.readers import StoredReader
 from ..sources.source import Source
-from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, new_target, shown
+from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, open_target, redact
 from ..store.read.grids import chunks_of, shards_of
 from ..store.where.addresses import Options
 from ..store.where.locations import MOST_NAMES
@@ -123,7 +123,7 @@ def write_sets(
         ties=choice.ties, nan_policy=choice.nan_policy, where=where, ignore_index=ignore_index, progress=progress,
         checkpoint=checkpoint,
     )  # fmt: skip
-    target = new_target(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
+    target = open_target(out, out_options, overwrite, apart_from=[*places_of(scores), *places_of(where)])
     source, _ = as_lazy(scores, **options.opening)
     names = class_names_of(scores)
     with target as place, _writing_thread() as thread:
@@ -134,8 +134,8 @@ def write_sets(
         ).result()  # fmt: skip
         _write_all(sets.rechunk(grid.shards or grid.chunks), writer, thread, progress)
         written = WrittenSets(
-            rule=choice.rule, **rule, source=shown(source.location), made_by=source.made_by,
-            n_left_out=source.whole.shape[0] - source.shape[0], n_samples=grid.shape[0], n_classes=grid.shape[1],
+            rule=choice.rule, **rule, source=redact(source.location), made_by=source.provenance,
+            n_left_out=source.unfiltered.shape[0] - source.shape[0], n_samples=grid.shape[0], n_classes=grid.shape[1],
             format=format, n_labels=writer.n_labels,
         )  # fmt: skip
         attributes = {name: plain_json(value) for name, value in asdict(written).items() if name != "n_labels"}
@@ -207,7 +207,7 @@ def _write_all(sets: da.Array, writer: SetsWriter, thread: Executor, progress: b
         writer.write(band)
         advance(band.n_rows)
 
-    with counting("sets", "row", sets.shape[0], progress) as advance:
+    with count_progress("sets", "row", sets.shape[0], progress) as advance:
         writes: list[Future[None]] = []
         for window in chain(set_windows(sets), [[]]):
             for future in writes:

@@ -211,7 +211,7 @@ class UsableLabels:
         return replace(cls.of(labels, n_classes), groups=None if groups is None else groups.astype(np.int32))
 
     @property
-    def given(self) -> Array | None:
+    def array(self) -> Array | None:
         """The hard or soft labels."""
         return self.hard if self.soft is None else self.soft
 

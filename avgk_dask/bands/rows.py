@@ -19,7 +19,7 @@ from ..errors import LabelsError, ScoresError, label_cure
 from ..kernels import lanes_for, row_scratch
 from ..kernels.dispatch import gather_above, rank_top
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_float, is_half
-from ..masks import plain_block, plain_labels, with_unlabelled
+from ..masks import block_to_ndarray, labels_to_ndarray, with_unlabelled
 from ..records import BEYOND
 from .passes import NOWHERE, UsableLabels
 
@@ -31,9 +31,9 @@ _ROWS = 1 << 10
 _CURE = "Correct the dtype and chunks of the array."
 
 
-def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
+def checked_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
     """Return a block as a plain array in native byte order; refuse another dtype, or shape if it is known."""
-    plain = plain_block(block, what)
+    plain = block_to_ndarray(block, what)
     if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
         raise ScoresError(
             f"{what} must be {dtype}{'' if shape is None else f' of shape {shape}'}, as in their metadata; "
@@ -43,15 +43,15 @@ def promised_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = Non
 
 
 def check_block(block: Any, dtype: Dtype, what: str, block_info: Any = None) -> Array:
-    """Call ``promised_block`` in ``map_blocks``."""
-    return promised_block(block, dtype, _shape(block_info), what)
+    """Call ``checked_block`` in ``map_blocks``."""
+    return checked_block(block, dtype, _shape(block_info), what)
 
 
 def check_labels(block: Any, block_info: Any = None) -> Array:
     """Return a block of labels as a plain array; hard ones are int64, with -1 for masked and missing ones."""
     shape = _shape(block_info)
     hard = len(shape) == 1
-    labels = plain_labels(block) if hard else plain_block(block, "labels", LabelsError)
+    labels = labels_to_ndarray(block) if hard else block_to_ndarray(block, "labels", LabelsError)
     if labels.shape != shape:
         raise LabelsError(
             f"labels must be of shape {shape}, as in their metadata; got a block of shape {labels.shape}. {_CURE}"
@@ -65,7 +65,7 @@ def check_labels(block: Any, block_info: Any = None) -> Array:
 
 def check_where(block: Any, block_info: Any = None) -> Array:
     """Return a block of ``where`` as a plain array; refuse one of another dtype or shape."""
-    plain, shape = plain_block(block, "where"), _shape(block_info)
+    plain, shape = block_to_ndarray(block, "where"), _shape(block_info)
     if plain.dtype != bool or plain.shape != shape:
         raise ScoresError(
             f"where must be bool of shape {shape}, as in its metadata; got a block of {plain.dtype} and shape "
@@ -176,7 +176,7 @@ def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: 
     """Return the slabs of a band; refuse those that differ from their metadata."""
     n_rows, first_class = None if labels is None else len(labels), 0
     for block in slabs:
-        slab = promised_block(block, dtype)
+        slab = checked_block(block, dtype)
         first_class += slab.shape[1]
         n_rows = slab.shape[0] if n_rows is None else n_rows
         if slab.shape[0] != n_rows or not n_rows or first_class > n_classes:
@@ -289,7 +289,7 @@ class RowChecks:
     def of(cls, slabs: Iterable[Array], labels: Array | None, band: int, dtype: Dtype, n_classes: int) -> RowChecks:
         """Return the rows of a band, none of them checked."""
         usable = UsableLabels.of(labels, n_classes)
-        return cls(whole_rows(slabs, dtype, n_classes, usable.given), usable, band)
+        return cls(whole_rows(slabs, dtype, n_classes, usable.array), usable, band)
 
     def strips(
         self, n_scores: int = _STRIP, n_rows: int = 1 << 16, *, in_one: bool = False, find_nan: bool = True
@@ -298,7 +298,7 @@ class RowChecks:
 
         The scores become float32 if that holds them exactly, else float64; with ``in_one``, rows of this dtype are one strip.
         """
-        labels, rows = self.labels.given, self.rows
+        labels, rows = self.labels.array, self.rows
         is_narrow = rows.dtype.itemsize < 4 or rows.dtype == np.float32
         dtype = np.dtype(np.float32 if is_narrow else np.float64)
         whole = in_one and rows.dtype == dtype and rows.flags.c_contiguous

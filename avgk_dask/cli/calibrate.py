@@ -239,7 +239,7 @@ def _check_options(
     call: Call, new_store: str | None, by: str | None, new_by: str | None, new_labels: str | None, report: str | None
 ) -> None:
     """Check that options of a second store, its labels and its groups apply."""
-    from ..credentials import shown
+    from ..credentials import redact
     from ..files import is_row_file
 
     if report is not None and new_store is None:
@@ -247,7 +247,7 @@ def _check_options(
     if new_by is not None and (new_store is None or by in (None, "class")):
         raise OptionError("--new-by needs STORE and --by NAME. Add them, or leave it out.")
     if new_store is not None and new_by is None and by is not None and is_row_file(by):
-        raise OptionError(f"--by {shown(by)} has the groups of CALIBRATION only. Name those of STORE with --new-by.")
+        raise OptionError(f"--by {redact(by)} has the groups of CALIBRATION only. Name those of STORE with --new-by.")
     if new_store is not None and new_labels is None and call.labels is not None and is_row_file(call.labels):
         raise OptionError(
             "--labels names a file with the labels of CALIBRATION only. Name those of STORE with --new-labels."

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import click
 
-from ..credentials import environment_secrets, hide, secrets_of, shown, shown_address
+from ..credentials import environment_secrets, hide, redact, secrets_of, shown_address
 from ..errors import OptionError, ReadError, WriteError, refuse
 from .printing import remark
 
@@ -93,7 +93,7 @@ def _check(choice: ClusterChoice, local: bool) -> None:
 def _check_file(path: str) -> None:
     """Check that a scheduler file has an address."""
     if not os.path.isfile(path):
-        raise OptionError(f"no such scheduler file: {shown(path)!r}. Check the path.")
+        raise OptionError(f"no such scheduler file: {redact(path)!r}. Check the path.")
     try:
         with open(path, encoding="utf-8") as file:
             address = json.load(file)["address"]
@@ -101,8 +101,8 @@ def _check_file(path: str) -> None:
         address = None
     if not isinstance(address, str):
         raise OptionError(
-            f"--scheduler-file must be what a scheduler wrote, JSON with its address; got {shown(path)!r}. Start one with "
-            f"dask scheduler --scheduler-file {shown(path)}."
+            f"--scheduler-file must be what a scheduler wrote, JSON with its address; got {redact(path)!r}. Start one with "
+            f"dask scheduler --scheduler-file {redact(path)}."
         )
 
 

@@ -147,13 +147,13 @@ def compare(
 def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
     """Return the names of the models: those of --name, or the last parts of their stores' paths."""
     from ..files.rows import SUFFIXES
-    from ..store import shown
+    from ..store import redact
 
     if names and len(names) != len(stores):
         raise OptionError(
             f"--name must be repeated for each of the {len(stores)} stores; got {len(names)}. Name all, or none."
         )
-    last = [shown(store).rstrip("/").rpartition("/")[2] for store in stores]
+    last = [redact(store).rstrip("/").rpartition("/")[2] for store in stores]
     ends = (".zarr", *SUFFIXES[::-1])
     called = list(names) or [next((name[: -len(end)] for end in ends if name.endswith(end)), name) for name in last]
     if len(set(called)) == len(called):

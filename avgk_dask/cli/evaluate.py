@@ -268,7 +268,7 @@ def sets(
     """
     from ..api.written_sets import SetChoice, write_sets
     from ..conformal import load
-    from ..store import shown
+    from ..store import redact
 
     if sum(one is not None for one in (k, limit, predictor_file)) != 1 or (k is None and rule == "top"):
         raise OptionError(
@@ -291,11 +291,11 @@ def sets(
             out_options=parse_storage_options(out_option, "--out-option"), checkpoint=call.checkpoint_place,
         )  # fmt: skip
     if call.as_json:
-        print_json({"store": shown(out), **asdict(written)})
+        print_json({"store": redact(out), **asdict(written)})
         return
     name = rule if written.k is None else f"{rule}-{written.k:g}"
     print_sentence(
-        f"wrote {name} sets of {written.n_samples:,} samples x {written.n_classes:,} classes to {shown(out)}: "
+        f"wrote {name} sets of {written.n_samples:,} samples x {written.n_classes:,} classes to {redact(out)}: "
         f"{written.n_labels:,} labels in all"
         + ("" if written.threshold is None else f", threshold {written.threshold!r}")
     )

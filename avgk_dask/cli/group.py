@@ -48,7 +48,6 @@ def spelled(message: str) -> str:
     --------
     >>> spelled('scores must be whole; got c/0 missing. Read it with missing="fill" (on the command line --missing fill).')
     'scores must be whole; got c/0 missing. Read it with --missing fill.'
-
     """
     for pattern, form in _FORMS:
         message = re.sub(pattern, form, message)
@@ -62,7 +61,6 @@ def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
     --------
     >>> secrets_in(["info", "s3://bucket/a.zarr", "--storage-option", "secret=swordfish"])
     ('swordfish',)
-
     """
     secrets: list[str] = []
     awaited = False

@@ -310,11 +310,11 @@ class Call:
                 return open_label_file(name)
             return open_stored(self.store, self.scores_name, name, self.storage_options, self.missing).labels
         except AvgkError as error:
-            from ..credentials import shown
+            from ..credentials import redact
 
             reason = str(error).partition(". ")[0]
             raise OptionError(
-                f"{option} must name one integer per sample, in the store or a file; got {shown(name)!r} ({reason}). Check the name."
+                f"{option} must name one integer per sample, in the store or a file; got {redact(name)!r} ({reason}). Check the name."
             ) from None
 
     def groups(self, name: str | None) -> object:
@@ -343,7 +343,7 @@ class Call:
 
     def _probabilities(self, arrays: StoredArrays) -> object:
         """Apply the calibrator or the activation to the scores of opened arrays."""
-        from ..api.probabilities import activated
+        from ..api.probabilities import apply_activation
 
         if self.calibration_file is not None:
             if self.activation is not None or self.temperature is not None:
@@ -355,7 +355,7 @@ class Call:
 
             return load(self.calibration_file).transform(arrays)
         if self.activation is not None:
-            return activated(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
+            return apply_activation(arrays, self.activation, 1.0 if self.temperature is None else self.temperature)
         if self.temperature is not None:
             raise OptionError(
                 f"--temperature needs --activation; got {self.temperature:g} alone. Add --activation softmax."

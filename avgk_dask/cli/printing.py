@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TextIO, TypedDict
 
 import click
 
-from ..credentials import is_url, shown
+from ..credentials import is_url, redact
 from ..errors import OptionError, clean
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ResultsFolder:
 
     def __init__(self, out: pathlib.Path | None, *, quiet: bool = True, with_report: bool = True) -> None:
         if is_url(out):
-            raise OptionError(f"--out must be a local folder; got {shown(out)!r}. Choose one on this machine.")
+            raise OptionError(f"--out must be a local folder; got {redact(out)!r}. Choose one on this machine.")
         self.out, self.quiet, self.names = out, quiet, _NAMES if with_report else _NAMES[:2]
 
     def __enter__(self) -> Self:
@@ -170,7 +170,7 @@ class ResultsFolder:
                 write_result(result, staged.new / "metrics.zarr")
                 if write_page is not None:
                     write_page(result, staged.new / "report.html", **parts)
-                self._leased.lease.check(surely=True)
+                self._leased.lease.check(always=True)
                 staged.move_in()
                 is_done = True
             finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from ..credentials import shown
+from ..credentials import redact
 from ..errors import OptionError
 from .group import FAILED, Command, spelled
 from .parameters import Call, call_options, options, parse_storage_options
@@ -42,7 +42,7 @@ def ingest(
 
     with phase("opening"):
         from ..api.ingestion import ingest as run
-        from ..store import shown
+        from ..store import redact
 
     ingested = run(
         scores, labels, out=out, storage_options=parse_storage_options(storage_option),
@@ -52,11 +52,11 @@ def ingest(
     if as_json:
         names: Sequence[str] = ("n_samples", "n_classes", "has_labels", "rounding", "class_names", "ignored")
         attributes = {name: getattr(ingested, name) for name in names}
-        print_json({"store": shown(out), **attributes, "n_chunks": checked.n_chunks, "n_bytes": checked.n_bytes})
+        print_json({"store": redact(out), **attributes, "n_chunks": checked.n_chunks, "n_bytes": checked.n_bytes})
         return
     print_sentence(
         f"wrote {ingested.n_samples:,} samples x {ingested.n_classes:,} classes "
-        f"{'with' if ingested.has_labels else 'without'} labels to {shown(out)}: "
+        f"{'with' if ingested.has_labels else 'without'} labels to {redact(out)}: "
         f"{checked.n_chunks:,} chunks, {checked.n_bytes:,} bytes, all verified"
     )
     if ingested.class_names:
@@ -104,7 +104,7 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
 
     Example: avgk join parts.zarr --parts 2
     """
-    from ..store import join_parts, open_arrays, shown
+    from ..store import join_parts, open_arrays, redact
 
     options = parse_storage_options(storage_option)
     join_parts(store, parts, storage_options=options)
@@ -112,9 +112,9 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
     n_samples, n_classes = joined.scores.shape[0], joined.n_classes or joined.scores.shape[1]
     if as_json:
         has_labels = joined.labels is not None
-        print_json({"store": shown(store), "n_samples": n_samples, "n_classes": n_classes, "has_labels": has_labels})
+        print_json({"store": redact(store), "n_samples": n_samples, "n_classes": n_classes, "has_labels": has_labels})
     else:
-        print_sentence(f"{shown(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
+        print_sentence(f"{redact(store)} is complete: {n_samples:,} samples x {n_classes:,} classes")
 
 
 @click.command(cls=Command, short_help="Content, layout and cost of a store, and advice.")
@@ -169,10 +169,10 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
     spec = Simulation(samples, n_classes, example, seed, dtype, ambiguity, levels)
     simulate_store(out, spec, soft=soft, overwrite=overwrite, progress=shows_progress(quiet))
     if as_json:
-        print_json({"store": shown(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
+        print_json({"store": redact(out), "n_samples": samples, "n_classes": n_classes, "example": example, "seed": seed,
                     "dtype": dtype, "ambiguity": ambiguity, "levels": levels, "soft": soft})  # fmt: skip
     else:
-        print_sentence(f"wrote {samples:,} samples x {n_classes:,} classes to {shown(out)}")
+        print_sentence(f"wrote {samples:,} samples x {n_classes:,} classes to {redact(out)}")
 
 
 def _check_demo(out: pathlib.Path) -> None:

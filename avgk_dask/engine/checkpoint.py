@@ -28,10 +28,11 @@ from ..arrays import Ints
 from ..bands.passes import Pass
 from ..errors import OptionError
 from ..records import Record, State
-from ..sources.source import Source, group_bands
+from ..sources.planning import group_bands
+from ..sources.source import Source
 from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
-from ..store.write.shelves import Shelf
+from ..store.write.hashed_folder import HashedFolder
 from .plan import ScanPlan, Script, Wave
 from .tasks import Keeper, as_delayed, hash_labels, load_record, task, token_of
 
@@ -67,7 +68,7 @@ class Bands(Record):
     def of(cls, source: Source, labels: Sequence[int]) -> Bands:
         """Return the bands of a source, given the hashes of their labels."""
         stamps = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
-        return cls(np.asarray(source.whole.rows, np.int64), *stamps)
+        return cls(np.asarray(source.unfiltered.rows, np.int64), *stamps)
 
     def name(self, numbers: Sequence[int]) -> str:
         """Return a name of some bands, a hash of their numbers, scores and labels."""
@@ -116,7 +117,7 @@ class KeptPass:
 class Checkpoint:
     """The files of one request, from this run and earlier ones."""
 
-    shelf: Shelf
+    hashed_folder: HashedFolder
     bands: Bands
     source: Source
     #: The number of the current search, and that of its waves so far.
@@ -127,7 +128,7 @@ class Checkpoint:
         """Begin the next search of the run; return its waves in an earlier run."""
         self._search, self._wave = self._search + 1, 0
         waves: list[Wave] = []
-        while (wave := load_record(Wave, self.shelf, self._wave_name(len(waves)))) is not None:
+        while (wave := load_record(Wave, self.hashed_folder, self._wave_name(len(waves)))) is not None:
             waves.append(wave)
         return tuple(waves)
 
@@ -138,9 +139,9 @@ class Checkpoint:
             return
         bands = range(self.bands.scores.size) if pass_.bands is None else pass_.bands
         parts, name = Wave.of(plan, bands).to_parts(), self._wave_name(self._wave)
-        if bytes(self.shelf.read(name) or b"") != b"".join(parts):
-            self.shelf.remove([self._wave_name(self._wave + 1), name])  # and so all later ones
-            self.shelf.write(name, parts)
+        if bytes(self.hashed_folder.read(name) or b"") != b"".join(parts):
+            self.hashed_folder.remove([self._wave_name(self._wave + 1), name])  # and so all later ones
+            self.hashed_folder.write(name, parts)
         self._wave += 1
 
     def _wave_name(self, number: int) -> str:
@@ -161,7 +162,7 @@ class Checkpoint:
         token = token_of(
             FORMAT, pass_.name, pass_.work, pass_.plan, pass_.state.__name__, pass_.state.VERSION, prepared
         )
-        return KeptPass(Keeper(self.shelf, pass_.state), f"states/{token}", bands, pass_)
+        return KeptPass(Keeper(self.hashed_folder, pass_.state), f"states/{token}", bands, pass_)
 
 
 def open_checkpoint(
@@ -173,27 +174,29 @@ def open_checkpoint(
     """
     if source.reader.stored_array is None:
         source.row_stamps()  # raises
-    whole = Shelf.at(key.place)
-    shelf = whole.within(key.folder)
+    whole = HashedFolder.at(key.place)
+    hashed_folder = whole.within(key.folder)
     store = source.location.rstrip("/")
-    if store and f"{shelf.location.rstrip('/')}/".startswith(f"{store}/"):
+    if store and f"{hashed_folder.location.rstrip('/')}/".startswith(f"{store}/"):
         raise OptionError(
-            f"checkpoint must not be inside the store; got {shelf.location}. Name a folder of its own for it."
+            f"checkpoint must not be inside the store; got {hashed_folder.location}. Name a folder of its own for it."
         )
     if key.folder and whole.read_plain(_REQUEST) is not None:
         raise OptionError(f"checkpoint must be of the same request; got {whole.location} with another one. {_CURE}")
     request = _request(key, source)
-    _check_request(shelf, request)
-    shelf = replace(shelf, owner=token_of(request))
-    saved = load_record(Bands, shelf, _BANDS)
+    _check_request(hashed_folder, request)
+    hashed_folder = replace(hashed_folder, owner=token_of(request))
+    saved = load_record(Bands, hashed_folder, _BANDS)
     if saved is not None:
-        source = _with_bands(source, saved, shelf)
+        source = _with_bands(source, saved, hashed_folder)
     bands = Bands.of(source, _label_hashes(source, compute))
     if saved is not None:
-        _check_bands(shelf, saved, bands, source)
-    shelf.write_plain(_REQUEST, [json.dumps({**request, _HASH: token_of(request)}, indent=1, sort_keys=True).encode()])
-    shelf.write(_BANDS, bands.to_parts())
-    return Checkpoint(shelf, bands, source), source
+        _check_bands(hashed_folder, saved, bands, source)
+    hashed_folder.write_plain(
+        _REQUEST, [json.dumps({**request, _HASH: token_of(request)}, indent=1, sort_keys=True).encode()]
+    )
+    hashed_folder.write(_BANDS, bands.to_parts())
+    return Checkpoint(hashed_folder, bands, source), source
 
 
 def _without_location(transform: Transform) -> Transform:
@@ -205,8 +208,8 @@ def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
     """Return the request of a checkpoint as words and values."""
     labels = "none" if source.labels is None else "probabilities" if source.has_soft_labels else "class numbers"
     facts = {"classes": source.n_classes, "dtype": source.dtype.name, "labels": labels}
-    if source.made_by:
-        facts["made by"] = source.made_by
+    if source.provenance:
+        facts["made by"] = source.provenance
     if source.mask is not None:
         facts["where"] = "given"
     if source.reader.stored_array is not None:
@@ -219,9 +222,9 @@ def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
     return {"format": FORMAT, "avgk_dask": own_version, "function": key.function, **options, **facts}
 
 
-def _check_request(shelf: Shelf, request: Mapping[str, object]) -> None:
+def _check_request(hashed_folder: HashedFolder, request: Mapping[str, object]) -> None:
     """Refuse a checkpoint of another request; one with a damaged request begins anew."""
-    data = shelf.read_plain(_REQUEST)
+    data = hashed_folder.read_plain(_REQUEST)
     if data is None:
         return
     try:
@@ -233,12 +236,14 @@ def _check_request(shelf: Shelf, request: Mapping[str, object]) -> None:
     names = [name for name in {**before, **request} if before.get(name) != request.get(name)]
     if names:
         differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
-        raise OptionError(f"checkpoint must be of the same request; got {shelf.location}, in which {differ}. {_CURE}")
+        raise OptionError(
+            f"checkpoint must be of the same request; got {hashed_folder.location}, in which {differ}. {_CURE}"
+        )
 
 
 def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[Any]]) -> list[int]:
     """Return a hash of the labels of each band: of their values, or of the chunks of stored probabilities."""
-    whole = source.whole
+    whole = source.unfiltered
     labels: Any = whole.labels
     if labels is None:
         hashes = [0] * whole.n_bands
@@ -252,32 +257,32 @@ def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[A
         keys = {f"{name}-{numbers[0]}": numbers for numbers in groups}
         tasks = {key: task(key, hash_labels, whole.labels_of(numbers), numbers) for key, numbers in keys.items()}
         hashes = list(chain.from_iterable(compute(as_delayed(list(tasks), tasks, whole.collections(), name), "labels")))
-    return [hashes[place] for place in source.places]
+    return [hashes[place] for place in source.stored_bands]
 
 
-def _with_bands(source: Source, saved: Bands, shelf: Shelf) -> Source:
+def _with_bands(source: Source, saved: Bands, hashed_folder: HashedFolder) -> Source:
     """Return a source with the bands of an earlier run; its store may have grown since."""
-    before, n = saved.rows.tolist(), source.whole.shape[0]
+    before, n = saved.rows.tolist(), source.unfiltered.shape[0]
     if n < before[-1]:
         raise OptionError(
-            f"checkpoint must be of this store, or of its first rows; got {shelf.location} of {before[-1]:,} rows, and the "
+            f"checkpoint must be of this store, or of its first rows; got {hashed_folder.location} of {before[-1]:,} rows, and the "
             f"store has {n:,}. {_CURE}"
         )
     if n > before[-1]:  # new rows may have changed the chunk of the last band
-        before = [*before[:-1], *(row for row in source.whole.rows if row > before[-2])]
+        before = [*before[:-1], *(row for row in source.unfiltered.rows if row > before[-2])]
     return source.with_rows(before)
 
 
-def _check_bands(shelf: Shelf, saved: Bands, bands: Bands, source: Source) -> None:
+def _check_bands(hashed_folder: HashedFolder, saved: Bands, bands: Bands, source: Source) -> None:
     """Refuse a checkpoint of other scores or labels; single bands may have changed."""
     n_scores, n_labels = saved.n_same(bands)
     grown = bands.rows[-1] > saved.rows[-1]
     if not n_scores and saved.scores.size > grown:
         raise OptionError(
-            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {shelf.location} of "
+            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {hashed_folder.location} of "
             f"other data. {_CURE}"
         )
     if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
         raise OptionError(
-            f"checkpoint must be of the same labels and clusters; got {shelf.location} with others. {_CURE}"
+            f"checkpoint must be of the same labels and clusters; got {hashed_folder.location} with others. {_CURE}"
         )

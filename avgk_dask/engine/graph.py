@@ -14,8 +14,9 @@ from dask.delayed import Delayed
 
 from ..bands.passes import Pass
 from ..settings import setting
+from ..sources.planning import chunk_shape, group_bands, group_chunks
 from ..sources.reading import Key
-from ..sources.source import Source, group_bands, group_chunks
+from ..sources.source import Source
 from . import tasks
 from .checkpoint import KeptPass
 
@@ -67,7 +68,7 @@ class Reads:
         source, pass_ = self.source, self.pass_
         if pass_.columns is None:
             return (source.rows[number + 1] - source.rows[number]) * self._row_bytes
-        n_rows, n_classes = source.chunk_shape((pass_.bands or ())[number], pass_.columns[number])
+        n_rows, n_classes = chunk_shape(source, (pass_.bands or ())[number], pass_.columns[number])
         return n_rows * n_classes * source.reader.score_bytes
 
     def place_of(self, key: str) -> str:
@@ -79,8 +80,8 @@ class Reads:
         if self.pass_.columns is not None and bands is not None:
             numbers = [bands[number] for number in numbers]
         first, last = min(numbers), max(numbers)
-        rows = source.whole.rows[source.places[first]], source.whole.rows[source.places[last] + 1]
-        chunks = source.chunk_names(rows, (0, source.shape[1]))
+        rows = source.unfiltered.rows[source.stored_bands[first]], source.unfiltered.rows[source.stored_bands[last] + 1]
+        chunks = source.reader.chunk_names(rows)
         place = f"band {first}" if len(numbers) == 1 else f"bands {first} to {last}"
         if len(numbers) <= last - first:
             place = f"{len(numbers)} of the {place}"
@@ -113,13 +114,13 @@ def pass_task(source: Source, pass_: Pass, kept: KeptPass | None = None) -> tupl
         if pass_.columns is None:
             n_held = 2 if pass_.max_tasks else _HELD_STATES
             bands = source.bands(numbers), source.labels_of(numbers), source.masks_of(numbers)
-            task_numbers = tasks.TaskNumbers(numbers, source.places_of(numbers))
+            task_numbers = tasks.TaskNumbers(numbers, source.stored_bands_of(numbers))
             graph[key] = tasks.task(key, *keeping, tasks.read_bands, *bands, task_numbers, Key(plan_key), n_held)
         else:
             assert pass_.bands is not None
             chunks = tuple((pass_.bands[number], pass_.columns[number]) for number in numbers)
             of_bands = [band for band, _ in chunks]
-            task_numbers = tasks.TaskNumbers(numbers, source.places_of(of_bands), chunks)
+            task_numbers = tasks.TaskNumbers(numbers, source.stored_bands_of(of_bands), chunks)
             scores = source.reader.key, [source.chunk(*at) for at in chunks], source.masks_of(of_bands)
             graph[key] = tasks.task(key, *keeping, tasks.read_chunks, *scores, task_numbers, Key(plan_key))
     merges = _merge_tree(list(by_key), fan_in_of(pass_.state_bytes), token)

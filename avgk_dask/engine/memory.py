@@ -18,6 +18,7 @@ from ..bands.rows import LISTED
 from ..errors import MemoryLimitError
 from ..kernels.keys import narrow_dtype
 from ..settings import setting
+from ..sources.planning import band_bytes, count_chunks, held_bytes, is_computed, slab_bytes
 from ..sources.source import Source
 from ..store.read.ahead import AHEAD_SHARE
 from ..threads import cluster_workers, machine_memory, n_threads
@@ -98,7 +99,7 @@ class Caps:
             n_classes=source.shape[1],
             dtype=source.dtype,
             n_ranks=n_ranks,
-            n_chunks=source.n_chunks,
+            n_chunks=count_chunks(source),
             max_events=max(setting("least-events"), min(self.max_events // 6, _MOST_BAND_EVENTS)),
             all_events=self.max_events,
             tile_scores=setting("tile-scores"),
@@ -255,8 +256,8 @@ def _scan_task_bytes(source: Source, shape: ScanShape, budgets: Sequence[int]) -
     """
     rows, n_classes, item = shape.band_rows, shape.n_classes, source.dtype.itemsize
     soft = source.has_soft_labels
-    slab = source.held_bytes() + ahead_memory(source)
-    tile = min(source.slab_bytes(), setting("tile-scores") * item) * 8 // item
+    slab = held_bytes(source) + ahead_memory(source)
+    tile = min(slab_bytes(source), setting("tile-scores") * item) * 8 // item
     buffers = n_classes * 48 + (LISTED + EVENT_SPACE) * 64
     per_row = rows * (48 + 28 * len(budgets))
     labels = 2 * 8 * rows * n_classes if soft else 0
@@ -277,7 +278,7 @@ def ahead_memory(source: Source) -> int:
     A process reads ahead at most a share of its memory, and only whole slabs whose stored bytes are less than this share.
     """
     most = min(source.reader.ahead_bytes(), _thread_memory() // AHEAD_SHARE)
-    return max(0, min(most, 2 * most - source.slab_bytes()))
+    return max(0, min(most, 2 * most - slab_bytes(source)))
 
 
 def check_pass_memory(source: Source, pass_: Pass) -> None:
@@ -291,6 +292,6 @@ def edges_memory(source: Source, n_edges: int) -> int:
     n_rows = int(np.diff(source.rows).max())
     soft = source.has_soft_labels
     band = n_rows * source.shape[1]
-    rows, held = 3 * max(source.band_bytes(), source.whole.band_bytes()), source.held_bytes()
-    total = (rows + held if source.is_made else max(rows, held)) + 40 * n_rows + 16 * band * soft
+    rows, held = 3 * max(band_bytes(source), band_bytes(source.unfiltered)), held_bytes(source)
+    total = (rows + held if is_computed(source) else max(rows, held)) + 40 * n_rows + 16 * band * soft
     return total + ahead_memory(source) + n_edges * (10 * 32 + 1200 * soft) + (64 << 20)

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from ..arrays import Dtype, Ints, Pool
-from ..kernels.zones import N_BINS, ZoneTable
 from ..records import Record
 from .ranked import BIN_BYTES
+from .zones import N_BINS, ZoneTable
 
 #: Bytes of a held row in addition to its keys: its length, its label's index and its stratum.
 ROW_BYTES = 12

@@ -17,8 +17,6 @@ from ..arrays import Array, Dtype, Ints
 from ..exact.sums import in_units
 from ..kernels.dispatch import count_apart, join_bins
 from ..kernels.keys import KEY_MAX, NAN_KEY
-from ..kernels.keys import missing_key as missing_key
-from ..kernels.keys import narrow_dtype as narrow_dtype
 from ..records import EACH, MOST, OWN, Merging, State
 
 #: With this number of bins, each is within one power of two (a double has 2 * 2047), where values are linear in their keys.

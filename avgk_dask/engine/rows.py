@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from ..arrays import Array, Ints
 from ..kernels.dispatch import collect_near, count_sets
 from ..kernels.keys import KEY_MAX
-from ..kernels.zones import ZoneTable, shift_to_fit
 from ..records import Counts, Merging, Record, State
 from ..threads import in_threads
 from .events import Cut
 from .strata import StrataSums, local_strata
 from .ties import Selection, extreme_weights, trimmed_cells
+from .zones import ZoneTable, shift_to_fit
 
 #: Stretches of keys from the lowest bracket up; no bracket touches the last one.
 _STRETCHES = 1 << 14

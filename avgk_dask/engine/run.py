@@ -1,6 +1,6 @@
 """Runs: every pass over the scores is read, checked and counted here, and every search is driven from here.
 
-``running`` opens the run of one public call, with its progress and its checkpoint. ``Run.read`` reads one pass: it checks the
+``open_run`` opens the run of one public call, with its progress and its checkpoint. ``Run.read`` reads one pass: it checks the
 memory, loads states from the checkpoint, computes the rest, and refuses bad data. ``drive`` reads the passes of a search.
 """
 
@@ -18,7 +18,7 @@ from dask.delayed import Delayed
 
 from ..bands.passes import CheckedTally, Pass, Search
 from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
-from ..kernels.dispatch import watching, work_on
+from ..kernels.dispatch import set_problem_size, watch_compiling
 from ..masks import outside_error, sum_error
 from ..records import Several, State
 from ..sources.source import Source
@@ -68,7 +68,7 @@ class Run:
     _count: _ReadCount = field(default_factory=_ReadCount)
 
     def __post_init__(self) -> None:
-        work_on(math.prod(self.source.shape))
+        set_problem_size(math.prod(self.source.shape))
 
     @property
     def reads(self) -> int:
@@ -135,25 +135,25 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         band, row, class_ = tally.first_nan
         raise ScoresError(
             f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
-            f"{source.sample(band, row)}, class {class_}. {NAN_CURE}"
+            f"{source.sample_number(band, row)}, class {class_}. {NAN_CURE}"
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
         if source.has_soft_labels:
-            raise outside_error(tally.n_bad_labels, source.sample(band, row))
+            raise outside_error(tally.n_bad_labels, source.sample_number(band, row))
         n_classes = source.shape[1]
         raise LabelsError(
             f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {tally.n_bad_labels:,} that "
-            f"{'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.sample(band, row)}. "
+            f"{'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.sample_number(band, row)}. "
             f"{range_cure(tally.least_label, tally.most_label, n_classes)}"
         )
     if tally.n_bad_sums:
         band, row, total = tally.first_bad_sum
-        raise sum_error(tally.n_bad_sums, source.sample(band, row), total, tally.n_multi_hot)
+        raise sum_error(tally.n_bad_sums, source.sample_number(band, row), total, tally.n_multi_hot)
 
 
 @contextmanager
-def showing(progress: bool | None) -> Iterator[Progress]:
+def show_progress(progress: bool | None) -> Iterator[Progress]:
     """Show the progress of a call: the bar of an outer call or a new one if True, log lines if None, nothing if False."""
     outer = current_progress(mine=True)
     if progress and isinstance(outer, Bar):
@@ -164,22 +164,22 @@ def showing(progress: bool | None) -> Iterator[Progress]:
 
 
 @contextmanager
-def counting(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
+def count_progress(stage: str, unit: str, total: int | None, progress: bool | None) -> Iterator[Callable[[int], Any]]:
     """Lend a function that reports the number of units done."""
-    with showing(progress) as shown:
+    with show_progress(progress) as shown:
         shown.begin(stage, unit, total)
         yield shown.advance
 
 
 @contextmanager
-def computing(progress: bool | None) -> Iterator[Compute]:
+def open_compute(progress: bool | None) -> Iterator[Compute]:
     """Lend a function that computes tasks, with one bar for all stages; faults of a cluster become errors of the package."""
     faults: AbstractContextManager[None] = nullcontext()
     if (client := cluster_client()) is not None:
         from .cluster import translate_faults
 
         faults = translate_faults(client)
-    with showing(progress) as shown, watching(shown.compiling), faults:
+    with show_progress(progress) as shown, watch_compiling(shown.compiling), faults:
 
         def compute(tasks: list[Delayed], stage: str, reads: Reads | None = None) -> list[Any]:
             client, name = cluster_client(), stage.replace("-", " and ")
@@ -216,11 +216,11 @@ class _TaskProgress(Callback):
 
 
 @contextmanager
-def running(
+def open_run(
     source: Source, progress: bool | None = None, nan_policy: str = "raise", checkpoint: CheckpointKey | None = None
 ) -> Iterator[Run]:
     """Open the run of one call over a source; with a checkpoint, its bands are those of the run that began it."""
-    with computing(progress) as compute:
+    with open_compute(progress) as compute:
         kept = None
         if checkpoint is not None and checkpoint.place is not None:
             kept, source = open_checkpoint(checkpoint, source, compute)

@@ -22,13 +22,13 @@ from ..exact.sums import ExactSums
 from ..kernels import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range, narrow_dtype, narrow_keys
-from ..kernels.zones import N_BINS, intervals_of
 from .events import EventTally, HeldEvents, Split, split_candidates
 from .plan import ScanPlan, ScanShape
 from .ranked import MOST_FUSED, RankedTally, partitioned_top
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums
 from .tally import BinCounts, DistanceTally, RowLook, ScanTally
+from .zones import N_BINS, intervals_of
 
 #: Events that a scan writes before it returns from its kernel.
 EVENT_SPACE = 1 << 17
@@ -67,7 +67,7 @@ class _BandScan:
     def scan(self, slabs: Iterable[Array]) -> ScanTally:
         plan = self.plan
         reader = TileReader(plan.floor, plan.shape.dtype, plan.shape.tile_scores)
-        slabs = checked_slabs(slabs, plan.shape.dtype, plan.shape.n_classes, self.labels.given)
+        slabs = checked_slabs(slabs, plan.shape.dtype, plan.shape.n_classes, self.labels.array)
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)

@@ -23,7 +23,6 @@ from ..arrays import Ints
 from ..bands.passes import Pass
 from ..errors import ScoresError
 from ..kernels.keys import NAN_KEY, key_range
-from ..kernels.zones import N_BINS, ZoneTable
 from . import waves
 from .events import EventTally, HeldEvents, IntervalEvents
 from .pilot import PilotSample, Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
@@ -33,13 +32,14 @@ from .scan import scan_band
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
 from .ties import CutPlan, Selection, TieCuts, WantedTies, changed_cells, cut_band, extreme_weights
+from .zones import N_BINS, ZoneTable
 
 #: More scans than any search needs: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30
 #: Events that a band may hold in a second scan, whose brackets are narrow: in sorted data, one band may have all of them.
 RESCAN_EVENTS = 1 << 19
 _ZERO = Fraction(0)
-_CHANGED = "scores must stay the same from one read to the next; got others. Store them first."
+_CHANGED = "scores must stay the same from one read to the next; got other scores. Store them first."
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class ThresholdSearch:
     plan: ScanPlan | None = None
     #: Whether to read the bands with cuts through counted ties again.
     cuts_ties: bool = True
-    found: dict[int, Selection] = field(default_factory=dict)
+    selections: dict[int, Selection] = field(default_factory=dict)
     #: Start rank of each budget's density window, if needed, and the label weight of the scores above it.
     windows: tuple[int, ...] = ()
     window_weights: dict[int, Fraction] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class ThresholdSearch:
             scripted = [band for wave in self.script for band in wave.bands.tolist()]
             bands = waves.spread_bands(self.shape.n_bands, self.n_seen, last, scripted)
             return replace(scan, bands=bands, is_wave=True, completes=last == self.shape.n_bands)
-        cut = {i: s for i, s in self.found.items() if s.cut is not None and s.cut.pending}
+        cut = {i: s for i, s in self.selections.items() if s.cut is not None and s.cut.pending}
         return cut_pass(self.shape, cut) if cut and self.cuts_ties else None
 
     def advance(self, state: PilotSample | ScanTally | TieCuts) -> ThresholdSearch:
@@ -221,10 +221,10 @@ class ThresholdSearch:
         if isinstance(state, TieCuts):
             budgets = {cut.budget for cut in state.cuts}
             try:
-                cut = {i: self.found[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
+                cut = {i: self.selections[i].with_ties(c for c in state.cuts if c.budget == i) for i in budgets}
             except AssertionError:
                 raise ScoresError(_CHANGED) from None
-            return replace(self, found=self.found | cut)
+            return replace(self, selections=self.selections | cut)
         return self._end_wave(state)
 
     def _wave_size(self) -> int:
@@ -291,7 +291,7 @@ class ThresholdSearch:
         return replace(
             self,
             plan=self._next_plan(list(again.values())) if again else None,
-            found=self.found | {i: s for i, s in settled.items() if isinstance(s, Selection)},
+            selections=self.selections | {i: s for i, s in settled.items() if isinstance(s, Selection)},
             window_weights=self.window_weights | {i - n: w for i, w in settled.items() if isinstance(w, Fraction)},
             kept_floor=self.plan.floor if keep else self.kept_floor,
             n_scans=self.n_scans + 1,

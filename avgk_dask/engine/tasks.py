@@ -19,12 +19,12 @@ from dask.tokenize import tokenize
 
 from ..bands.passes import Pass
 from ..errors import ReadError
-from ..kernels.dispatch import work_on
+from ..kernels.dispatch import set_problem_size
 from ..records import EACH, Count, Record, State
-from ..sources.reading import Key, chunks_of, kept_rows, labels_of, masks_of, slabs_of
+from ..sources.reading import Key, iterate_chunks, iterate_labels, iterate_masks, iterate_slabs, select_rows
 from ..sources.transforms import Preparation
 from ..store.read.listing import hash_rows
-from ..store.write.shelves import Shelf
+from ..store.write.hashed_folder import HashedFolder
 
 __all__ = ["Graph", "GraphNode", "as_delayed", "clone_key", "constant", "task", "token_of"]
 
@@ -69,9 +69,9 @@ class KeptState(State):
     n_readers: Count
 
 
-def load_record(kind: type[AnyRecord], shelf: Shelf, name: str) -> AnyRecord | None:
+def load_record(kind: type[AnyRecord], hashed_folder: HashedFolder, name: str) -> AnyRecord | None:
     """Return the record in a file, or None if it is absent, damaged, or of another kind or version."""
-    data = shelf.read(name)
+    data = hashed_folder.read(name)
     try:
         return None if data is None else kind.from_bytes(data)
     except ReadError:
@@ -82,16 +82,16 @@ def load_record(kind: type[AnyRecord], shelf: Shelf, name: str) -> AnyRecord | N
 class Keeper:
     """Saves and loads the states of one pass."""
 
-    shelf: Shelf
+    hashed_folder: HashedFolder
     kind: type[State]
 
     def load(self, name: str) -> State | None:
         """Return a state, or None if it is absent, damaged or of another kind."""
-        return load_record(self.kind, self.shelf, name)
+        return load_record(self.kind, self.hashed_folder, name)
 
     def save(self, name: str, state: State) -> None:
         """Save a state."""
-        self.shelf.write(name, state.to_parts())
+        self.hashed_folder.write(name, state.to_parts())
 
 
 def read_kept(keeper: Keeper, name: str, read: Callable[..., State], *arguments: Any) -> KeptState:
@@ -106,7 +106,7 @@ def read_kept(keeper: Keeper, name: str, read: Callable[..., State], *arguments:
 
 def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
     """Return a hash of the labels of each of some bands."""
-    with closing(labels_of(None, labels, numbers)) as each:
+    with closing(iterate_labels(None, labels, numbers)) as each:
         return [hash_rows(mine) for mine in each]
 
 
@@ -123,9 +123,9 @@ class Assignment:
 
     def work(self, slabs: Any, labels: Any, kept: Any, number: int, band: int, column: int = 0) -> State:
         """Do the work of the pass on the existing rows of a band, or of a chunk."""
-        work_on(self.n_scores)
+        set_problem_size(self.n_scores)
         if kept is not None:
-            slabs, labels = kept_rows(slabs, kept), None if labels is None else labels[kept]
+            slabs, labels = select_rows(slabs, kept), None if labels is None else labels[kept]
         for preparation in self.preparations:
             slabs = preparation.prepare(slabs, band, column)
         return self.pass_.work(slabs, labels, number, self.pass_.plan)
@@ -151,9 +151,9 @@ def read_bands(
     states: list[State] = []
     # Closed at once on an error: its traceback would keep them open.
     with (
-        closing(slabs_of(bands, places)) as each,
-        closing(labels_of(bands, labels, places)) as all_labels,
-        closing(masks_of(masks, assignment.ignored, places)) as all_masks,
+        closing(iterate_slabs(bands, places)) as each,
+        closing(iterate_labels(bands, labels, places)) as all_labels,
+        closing(iterate_masks(masks, assignment.ignored, places)) as all_masks,
     ):
         for slabs, mine, kept, number in zip(each, all_labels, all_masks, task_numbers.numbers, strict=True):
             states.append(assignment.work(slabs, mine, kept, number, number))
@@ -165,8 +165,8 @@ def read_bands(
 def read_chunks(reader: Any, chunks: list[Any], masks: Any, task_numbers: TaskNumbers, assignment: Assignment) -> State:
     """Do the work of a pass on single chunks, and merge their states."""
     with (
-        closing(chunks_of(reader, chunks)) as each,
-        closing(masks_of(masks, assignment.ignored, task_numbers.places)) as kept,
+        closing(iterate_chunks(reader, chunks)) as each,
+        closing(iterate_masks(masks, assignment.ignored, task_numbers.places)) as kept,
     ):
         parts = zip(each, kept, task_numbers.numbers, task_numbers.chunks, strict=True)
         return merge_states([assignment.work(slabs, None, mine, number, *at) for slabs, mine, number, at in parts])

@@ -23,11 +23,11 @@ from ..bands.rows import Candidates, TileReader, TopRanks, checked_slabs, stream
 from ..exact.sums import ExactSums, smallest_unit
 from ..kernels.dispatch import move_cells
 from ..kernels.keys import KEY_MAX, encode
-from ..kernels.zones import ZoneTable
 from ..records import BY_BAND, EACH, Record, State
 from .events import Cut, label_weights, split_candidates
 from .ranked import LEAST_BINS, KeyHistogram
 from .strata import StrataSums
+from .zones import ZoneTable
 
 _DOUBLE = np.dtype(np.float64)
 #: The order keys of the label weights 0 and 1.
@@ -84,7 +84,7 @@ def cut_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: CutP
     usable = UsableLabels.of_column(labels, plan.n_classes, are_packed=plan.strata == "groups")
     takers = [_Taker(ties, plan.n_classes) for ties in plan.wanted if band in ties.bands]
     reader = TileReader(min(taker.ties.key for taker in takers), plan.dtype, plan.tile_scores)
-    slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, usable.given)
+    slabs = checked_slabs(slabs, plan.dtype, plan.n_classes, usable.array)
     first = next(slabs)
     by_rank = plan.strata == "ranks" and usable.hard is not None
     top = TopRanks(first.shape[0], plan.n_ranks, plan.dtype) if by_rank and plan.n_ranks else None
@@ -132,7 +132,7 @@ class _Taker:
             rows = rows + candidates.first_row
             self.row, self.last_class = int(rows[-1]), int(classes[-1])
             move_cells(keys, rows, bases, hits, self.ties.key, taken, self.changes)
-            self.weight.add(label_weights(labels.given, rows, classes), np.zeros(taken, np.int64))
+            self.weight.add(label_weights(labels.array, rows, classes), np.zeros(taken, np.int64))
             self.strata = StrataSums.merge([self.strata, StrataSums.added(strata[rows], hits)])
             self.missing -= taken
 

@@ -21,13 +21,13 @@ from ..arrays import Array, Bools, Ints
 from ..exact.sums import ExactSums, total_weight
 from ..kernels.dispatch import count_bins, move_cells
 from ..kernels.keys import KEY_MAX, key_range
-from ..kernels.zones import ZoneTable, intervals_of
 from ..records import BEYOND
 from .events import ROW_BITS, EventTally, HeldEvents, IntervalEvents
 from .pilot import REACH, Span, join_brackets, reach_of
 from .plan import ScanPlan, ScanShape
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
+from .zones import ZoneTable, intervals_of
 
 #: Shares of the most events: waves are planned for the first, brackets are narrowed to the second, since the number of events in
 #: them is an estimate.

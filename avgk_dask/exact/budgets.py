@@ -35,7 +35,6 @@ def parse_budget(k: Any) -> Fraction:
     --------
     >>> parse_budget(0.1), parse_budget("2.5"), parse_budget(3)
     (Fraction(1, 10), Fraction(5, 2), Fraction(3, 1))
-
     """
     if getattr(k, "ndim", None) == 0 and hasattr(k, "item"):  # a NumPy or xarray scalar
         k = k if isinstance(k, np.generic) else k.item()

@@ -29,7 +29,6 @@ class ExactSums(State):
     >>> sums.add(np.array([0.1, 0.2, -0.3]), np.array([0, 1, 1]))
     >>> float(sums[0]), float(sums[1])
     (0.1, -0.09999999999999998)
-
     """
 
     limbs: Annotated[Ints, ADDED]

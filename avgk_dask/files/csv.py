@@ -177,7 +177,6 @@ def _loses_digits(text: str) -> bool:
     --------
     >>> [_loses_digits(text) for text in ("9007199254740993", "9007199254740992", "9007199254740993.0", "1e300", "9" * 400)]
     [True, False, False, False, True]
-
     """
     if len(text) < 16 or not _is_whole(text):
         return False

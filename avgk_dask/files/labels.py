@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats
-from ..credentials import shown
+from ..credentials import redact
 from ..errors import LABELS_CURE, LabelsError, StoreError
 from .columns import label_array, label_column
 from .csv import CsvTable
@@ -112,7 +112,7 @@ def _only(names: list[str], kind: str, path: str) -> str:
 def read_numbers(path: str) -> Floats:
     """Return the numbers in a file: a vector in an npy file, or text with one number per line."""
     if not os.path.isfile(path):
-        raise StoreError(f"no such file: {shown(path)!r}. {path_advice(path)}")
+        raise StoreError(f"no such file: {redact(path)!r}. {path_advice(path)}")
     if path.lower().endswith(".npy"):
         header, offset = map_header(path)
         if len(header.shape) != 1 or header.dtype.kind not in "iuf":

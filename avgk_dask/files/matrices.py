@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeGuard
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..credentials import is_url, shown
+from ..credentials import is_url, redact
 from ..errors import LabelsError, StoreError
 from .csv import CsvTable
 from .npy import open_npy, open_npz, open_stream
@@ -58,7 +58,7 @@ def open_file(path: object, *, scores: str | None = None, labels: str | None = N
     """
     if _is_stream(path) or str(path) == "-":
         stream = path if _is_stream(path) else sys.stdin.buffer
-        location = shown(getattr(stream, "name", type(stream).__name__))
+        location = redact(getattr(stream, "name", type(stream).__name__))
         _refuse_names(location, scores, labels)
         return open_stream(stream, location)
     path = check_path(path)
@@ -81,9 +81,9 @@ def check_path(path: object) -> str:
         )
     name = str(path)
     if "://" in name:
-        raise StoreError(f"a score file must be on this machine; got {shown(name)!r}. Download it first.")
+        raise StoreError(f"a score file must be on this machine; got {redact(name)!r}. Download it first.")
     if not os.path.exists(name):
-        raise StoreError(f"no such file: {shown(name)!r}. {path_advice(name)}")
+        raise StoreError(f"no such file: {redact(name)!r}. {path_advice(name)}")
     check_plain(name)
     if not is_row_file(name):
         raise _unknown_format(name)
@@ -132,7 +132,9 @@ def _parquet_files(folder: str) -> list[str]:
 
 def _refuse_names(location: str, scores: str | None, labels: str | None) -> None:
     if scores is not None or labels is not None:
-        raise StoreError(f"{location} is a single array without names; got {shown(scores or labels)!r}. Drop the name.")
+        raise StoreError(
+            f"{location} is a single array without names; got {redact(scores or labels)!r}. Drop the name."
+        )
 
 
 # Files that are evaluated directly, without a store: read in any order, or held in memory if that is impossible.
@@ -171,7 +173,7 @@ def is_matrix_file(path: object) -> bool:
         return True
     if name.rstrip("/").lower().endswith(SUFFIXES):
         raise StoreError(
-            f"the folder {shown(name)!r} is neither a store nor does it contain score files. Check the path."
+            f"the folder {redact(name)!r} is neither a store nor does it contain score files. Check the path."
         )
     return False
 

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..credentials import environment_secrets, hide, shown
+from ..credentials import environment_secrets, hide, redact
 from ..errors import AvgkError, LabelsError, ReadError, ScoresError, StoreError, label_cure, refuse
 from ..threads import forkable
 
@@ -51,13 +51,12 @@ def find_name(name: str, names: Sequence[str], kind: str, location: str) -> str:
     >>> find_name("score", ["scores", "labels"], "member", "a.npz")
     Traceback (most recent call last):
     avgk_dask.errors.StoreError: a.npz has no member 'score'; it has scores, labels. Did you mean 'scores'?
-
     """
     if name in names:
         return name
     near = difflib.get_close_matches(name, [known for known in names if len(known) <= _COMPARED], n=1)
     advice = f"Did you mean {near[0]!r}?" if near else f"Name the {kind} to use."
-    raise StoreError(f"{location} has no {kind} {shown(name)!r}; it has {listed(names)}. {advice}")
+    raise StoreError(f"{location} has no {kind} {redact(name)!r}; it has {listed(names)}. {advice}")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -69,7 +68,7 @@ def listed(names: Sequence[str]) -> str:
 def check_distinct(scores: str | None, labels: str | None) -> None:
     """Refuse the same name for scores and labels."""
     if scores is not None and scores == labels:
-        raise StoreError(f"scores and labels must have different names; got {shown(scores)!r} for both. Name two.")
+        raise StoreError(f"scores and labels must have different names; got {redact(scores)!r} for both. Name two.")
 
 
 def check_plain(path: str) -> None:
@@ -103,7 +102,6 @@ def file_advice(path: str) -> str:
     --------
     >>> file_advice("my scores.npy")
     "Copy it into a store first: avgk ingest 'my scores.npy' [LABELS] --out 'my scores.zarr'"
-
     """
     if path.lower().endswith(SUFFIXES):
         name = next(s for s in SUFFIXES[::-1] if path.lower().endswith(s))

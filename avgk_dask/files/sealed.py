@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arrays import Array
-from ..credentials import shown
+from ..credentials import redact
 from ..errors import OptionError, StoreError, WriteError, refuse
 
 Content = dict[str, Any]
@@ -51,7 +51,7 @@ class FileKind:
         try:
             replace_file(place, [text.encode()])
         except OSError as error:
-            refuse(WriteError(f"cannot write to {shown(place)} ({error.strerror or error}). Choose another path."))
+            refuse(WriteError(f"cannot write to {redact(place)} ({error.strerror or error}). Choose another path."))
 
     def read(self, path: object, restore: Callable[[Content], T]) -> T:
         """Return the result of ``restore`` on the content of a file; raise StoreError if the file is not valid."""
@@ -68,7 +68,7 @@ class FileKind:
         except _DAMAGE as error:
             why = str(error).rstrip(".")
             raise StoreError(
-                f"{self.name} must be a file that save wrote; got {shown(place)}: {why}. {self.cure}"
+                f"{self.name} must be a file that save wrote; got {redact(place)}: {why}. {self.cure}"
             ) from error
 
     def _load(self, place: str) -> Any:
@@ -76,14 +76,14 @@ class FileKind:
             return json.loads(read_file(place).decode())
         except OSError as error:
             refuse(
-                StoreError(f"cannot read the {self.name} {shown(place)} ({error.strerror or error}). Check the path.")
+                StoreError(f"cannot read the {self.name} {redact(place)} ({error.strerror or error}). Check the path.")
             )
 
     def _check_path(self, path: object) -> str:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in str(path):
             name = self.name.replace(" ", "-")
             raise OptionError(
-                f"path must be that of a local file; got {shown(path)!r}. Name a file, such as {name}.json."
+                f"path must be that of a local file; got {redact(path)!r}. Name a file, such as {name}.json."
             )
         return str(os.fspath(path))
 

@@ -377,7 +377,6 @@ def _together(parts: list[Part], rows: int) -> int:
     200
     >>> _together([Part("a", 0, 100), Part("b", 0, 30), Part("b", 1, 100)], 50)
     100
-
     """
     first, last = parts[0].n_rows, parts[-1].n_rows
     if all(part.n_rows == first for part in parts[:-1]) and last <= first:

@@ -2,7 +2,7 @@
 
 Each kernel exists twice, with the same name, arguments and bits: in ``kernels/numpy``, whose docstring defines it, and in
 ``kernels/compiled``. Compiling takes seconds, and a small matrix needs only milliseconds. The compiled kernels, and
-numba, are imported when they are first needed. ``watching`` reports to progress bars when a kernel is being compiled.
+numba, are imported when they are first needed. ``watch_compiling`` reports to progress bars when a kernel is being compiled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_compiling() -> bool:
 
 
 @contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
+def watch_compiling(watcher: Watcher) -> Iterator[None]:
     """Call a function whenever compiling begins and ends in this process; loading from the cache does not count."""
     _watchers.append(watcher)
     try:
@@ -73,7 +73,7 @@ MODULES = {
     "exponentials": """exponentials logarithms mix_rows row_sums scaled_losses sigmoid_narrow sigmoid_wide
         softmax_narrow softmax_norms softmax_part softmax_wide""",
     "ranks": "add_products count_lower rank_top",
-    "rows": "add_strata count_sets find_labels gather_above hold_rows rank_labels scan_rows split_rows tell_sets",
+    "rows": "add_strata count_sets find_labels gather_above hold_rows rank_labels scan_rows split_rows measure_sets",
 }
 #: The module of each kernel.
 KERNELS = {name: module for module, names in MODULES.items() for name in names.split()}
@@ -93,16 +93,16 @@ def numpy_kernel(name: str) -> Any:
     return getattr(import_module(f".numpy.{KERNELS[name]}", __package__), name)
 
 
-def kept_in() -> str:
+def kernel_cache_folder() -> str:
     """Return the folder of numba's cache."""
     return str(compiled_kernel("hold_rows")._cache.cache_path)
 
 
-#: Scores of the matrix that this thread works on, as set by ``work_on``.
+#: Scores of the matrix that this thread works on, as set by ``set_problem_size``.
 _n_scores: ContextVar[int] = ContextVar("n_scores", default=0)
 
 
-def work_on(n_scores: int) -> None:
+def set_problem_size(n_scores: int) -> None:
     """Set the number of scores of the matrix that this thread works on from now on."""
     _n_scores.set(n_scores)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Floats, Ints
-from ..credentials import shown
+from ..credentials import redact
 from ..errors import DtypeError
 from . import dispatch
 
@@ -40,7 +40,7 @@ def check_dtype(dtype: Any, place: str = "") -> np.dtype[Any]:
         dtype = np.dtype(dtype)
     except TypeError as error:
         raise DtypeError(
-            f"dtype must be one that NumPy knows, such as float32 or uint8; got {shown(dtype) if isinstance(dtype, str) else dtype!r}. "
+            f"dtype must be one that NumPy knows, such as float32 or uint8; got {redact(dtype) if isinstance(dtype, str) else dtype!r}. "
             "Check its name."
         ) from error
     # NumPy's StringDType has no byte order.
@@ -70,7 +70,6 @@ def encode(values: Array) -> Keys:
     --------
     >>> encode(np.float32([-1, -0.0, 0.0, 1e-45])).tolist()
     [-1065353216, 0, 0, 1]
-
     """
     dtype = check_dtype(values.dtype)
     values = np.ascontiguousarray(values, dtype)

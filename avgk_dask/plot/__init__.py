@@ -16,7 +16,6 @@ Examples
 >>> ax = avgk.plot.errors(a, label="first model")
 >>> [text.get_text() for text in avgk.plot.errors(b, ax=ax, label="second model").get_legend().get_texts()]
 ['first model', 'second model']
-
 """
 
 from __future__ import annotations

@@ -165,7 +165,6 @@ def space_evenly(n: int, most: int, keep: int | None = None) -> list[int]:
     --------
     >>> space_evenly(3, 5), space_evenly(100, 4), space_evenly(100, 4, keep=5)
     ([0, 1, 2], [0, 33, 66, 99], [0, 5, 33, 66, 99])
-
     """
     if n <= most:
         return list(range(n))

@@ -112,7 +112,6 @@ def errors(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = No
     >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
     >>> avgk.plot.errors(result).get_xlabel()
     'k, labels per sample'
-
     """
     need(result, "average_k_error", "labels")
     ax = new_axes(ax)
@@ -142,7 +141,6 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> comparison = avgk.compare({"a": np.eye(6), "b": np.eye(6, k=1)}, np.arange(6), k=[1, 2])
     >>> avgk.plot.model_errors(comparison).get_xlabel()
     'k, labels per sample'
-
     """
     check_result(result)
     if "model" not in result.dims or np.isnan(result.average_k_error.values).all():
@@ -237,7 +235,6 @@ def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = Non
     'error (%)'
     >>> avgk.plot.gains(result, label="a model").get_ylabel()
     'gain (points)'
-
     """
     need(result, "top_k_error", "labels and an integer k")
     ax = new_axes(ax)

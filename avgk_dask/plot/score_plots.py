@@ -60,7 +60,6 @@ def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.plot.ranked_scores(avgk.ranked_supports(np.eye(4) + 0.1, [1, 2])).get_xlabel()
     'rank of the score in its sample'
-
     """
     need(result, "support_low", "supports: evaluate it with straddle=True")
     ax = new_axes(ax)
@@ -110,7 +109,6 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.plot.straddle(avgk.straddle_strength(np.eye(6), [1, 2, 3])).get_ylabel()
     'order'
-
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.ticker import MaxNLocator
@@ -179,7 +177,6 @@ def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None =
     >>> table = avgk.losses.expected_calibration_error(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 0]))
     >>> avgk.plot.reliability({"before": table}).get_xlabel()
     'confidence: mean highest score'
-
     """
     named = {"": tables} if isinstance(tables, xr.Dataset) else dict(tables)
     ax = new_axes(ax)
@@ -218,7 +215,6 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> table = avgk.losses.calibration_at_threshold(scores, np.array([0, 1]), 1, window=1)
     >>> avgk.plot.near_threshold(table).get_ylabel()
     'share right'
-
     """
     need_table(table, "total_accuracy")
     ax = new_axes(ax)
@@ -254,7 +250,6 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> curve = avgk.calibration.temperature_curve(np.tile([2.0, 0.0], (4, 1)), np.array([0, 0, 0, 1]))
     >>> avgk.plot.temperatures(curve).get_xlabel()
     'temperature'
-
     """
     need_table(curve, "nll")
     ax = new_axes(ax)

@@ -68,7 +68,6 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
     >>> avgk.plot.set_sizes(result, k=2).get_xlabel()
     'labels in the set'
-
     """
     need(result, "set_size_count", "the set sizes of evaluate")
     ax = new_axes(ax)
@@ -148,7 +147,6 @@ def set_size_distribution(
     >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
     >>> avgk.plot.set_size_distribution(result).get_ylabel()
     'cumulated (%)'
-
     """
     need(result, "set_size_count", "the set sizes of evaluate")
     ax = new_axes(ax)
@@ -212,7 +210,6 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
     >>> by_class = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1)
     >>> avgk.plot.group_errors(by_class).get_xlabel()
     'error of the class (%)'
-
     """
     need_table(breakdown, "average_k_error")
     one = breakdown.sel(k=known_budget(breakdown, float(breakdown.k.values.max()) if k is None else k))
@@ -253,7 +250,6 @@ def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> coverage = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
     >>> avgk.plot.size_coverage(coverage).get_xlabel()
     'set size'
-
     """
     need_table(result, "size_coverage")
     ax = new_axes(ax)

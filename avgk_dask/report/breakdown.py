@@ -8,7 +8,7 @@ import os
 import numpy as np
 import xarray as xr
 
-from ..credentials import shown
+from ..credentials import redact
 from ..errors import OptionError
 from ..results.datasets import check_source
 from ..results.text import Screen
@@ -173,7 +173,6 @@ def render_breakdown(
     >>> by_class = avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=[1, 2])
     >>> avgk.report.render_breakdown(by_class).startswith("<!doctype html>")
     True
-
     """
     check_breakdown(result)
     by = clip(str(result.attrs.get("by", "group")), MOST_NAME)
@@ -181,7 +180,7 @@ def render_breakdown(
         "breakdown.html",
         group_pictures(result),
         title=f"Errors by {by}",
-        store=clip(shown(result.attrs.get("store", ""))),
+        store=clip(redact(result.attrs.get("store", ""))),
         headline=breakdown_sentence(result),
         details=[threshold_sentence(result)],
         by=by,
@@ -211,6 +210,5 @@ def write_breakdown(
     >>> import tempfile, numpy as np, avgk_dask as avgk
     >>> path = tempfile.mkdtemp() + "/breakdown.html"
     >>> avgk.report.write_breakdown(avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1), path)
-
     """
     write_page(path, render_breakdown(result, pairs=pairs, seconds=seconds))

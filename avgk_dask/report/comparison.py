@@ -129,7 +129,6 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
     >>> comparison = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
     >>> avgk.report.render_comparison(comparison).startswith("<!doctype html>")
     True
-
     """
     check_comparison(result)
     few = _few(result)
@@ -190,7 +189,6 @@ def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, second
     >>> path = tempfile.mkdtemp() + "/comparison.html"
     >>> comparison = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
     >>> avgk.report.write_comparison(comparison, path)
-
     """
     write_page(path, render_comparison(result, seconds=seconds))
 

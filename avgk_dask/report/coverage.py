@@ -8,7 +8,7 @@ import os
 import numpy as np
 import xarray as xr
 
-from ..credentials import shown
+from ..credentials import redact
 from ..results.datasets import check_result, check_source
 from ..results.registry import CONFORMAL_METHODS
 from ..results.text import Screen
@@ -152,7 +152,6 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
     >>> coverage = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
     >>> avgk.report.render_coverage(coverage).startswith("<!doctype html>")
     True
-
     """
     names = ("coverage", "size_coverage", "hits_low", "alpha")
     check_source(result, "evaluate of a conformal predictor", names)
@@ -163,7 +162,7 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
         "coverage.html",
         coverage_pictures(result),
         title="Conformal sets",
-        store=clip(shown(result.attrs.get("store", ""))),
+        store=clip(redact(result.attrs.get("store", ""))),
         headline=coverage_headline(result),
         details=[
             coverage_sentence(result),
@@ -197,6 +196,5 @@ def write_coverage(result: xr.Dataset, path: str | os.PathLike[str], *, seconds:
     >>> path = tempfile.mkdtemp() + "/coverage.html"
     >>> coverage = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
     >>> avgk.report.write_coverage(coverage, path)
-
     """
     write_page(path, render_coverage(result, seconds=seconds))

@@ -25,7 +25,7 @@ import xarray as xr
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..credentials import is_url, shown
+from ..credentials import is_url, redact
 from ..errors import DtypeError, OptionError, visible
 from ..plot.canvas import space_evenly
 from ..results.datasets import are_probabilities, fingerprint
@@ -64,7 +64,6 @@ def clip(text: str, most: int = _MOST_CHARACTERS) -> str:
     --------
     >>> clip("abc"), clip("abcdef", 3)
     ('abc', 'abc … (6 characters)')
-
     """
     return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
 
@@ -100,15 +99,15 @@ def _text_of(name: str) -> str:
 
 def write_page(path: str | os.PathLike[str], page: str) -> None:
     """Write a page to a file, atomically."""
-    from ..store import writing, written_whole
+    from ..store import atomic_write, writing
 
     if not isinstance(path, (str, os.PathLike)):
         raise DtypeError(
             f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path."
         )
     if is_url(path):
-        raise OptionError(f"path must be that of a file on this machine; got {shown(path)!r}. Choose a local one.")
-    with writing(str(path)), written_whole(pathlib.Path(path)) as place:
+        raise OptionError(f"path must be that of a file on this machine; got {redact(path)!r}. Choose a local one.")
+    with writing(str(path)), atomic_write(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
 
 
@@ -124,7 +123,7 @@ def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -
     stores = [store] if isinstance(store, str) else list(store)
     labelled = attrs.get("n_labelled", 0)
     facts: dict[str, str] = {
-        "Store": ", ".join(shown(one) if one else "none: an array" for one in stores),
+        "Store": ", ".join(redact(one) if one else "none: an array" for one in stores),
         "Fingerprint of the stored scores": attrs.get("fingerprint", ""),
         "Fingerprint of the result": fingerprint(result),
         "Samples": f"{attrs['n_samples']:,}",

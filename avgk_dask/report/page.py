@@ -1,7 +1,7 @@
 """The page of an evaluation, with a slider over all integer budgets.
 
 The slider shows a second result, the curve, for the integers up to 100, as long as these are cheap to add to the scan
-(``cheap_budgets``). A page has at most 1 MB: 100 budgets, thinned pictures, and downloads of 400 rows.
+(``largest_cheap_budget``). A page has at most 1 MB: 100 budgets, thinned pictures, and downloads of 400 rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from .. import plot
-from ..credentials import shown
+from ..credentials import redact
 from ..errors import OptionError
 from ..plot.canvas import space_evenly
 from ..results.text import drop_empty_columns
@@ -144,7 +144,6 @@ def render_report(
     >>> page = avgk.report.render_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]))
     >>> page.startswith("<!doctype html>")
     True
-
     """
     check_evaluation(result)
     if curve is not None:
@@ -158,7 +157,7 @@ def render_report(
         "page.html",
         pictures(result) | calibration_pictures(calibration or {}),
         title="Average-k evaluation",
-        store=clip(shown(result.attrs.get("store", ""))),
+        store=clip(redact(result.attrs.get("store", ""))),
         **answers(result, curve),
         slider=make_slider(result if curve is None else curve, keep),
         keep=f"{keep:g}" if has_headline_row else None,
@@ -230,7 +229,6 @@ def write_report(
     >>> import tempfile, numpy as np, avgk_dask as avgk
     >>> path = tempfile.mkdtemp() + "/report.html"
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
-
     """
     page = render_report(
         result, seconds=seconds, calibration=calibration, breakdown=breakdown, utilities=utilities, curve=curve

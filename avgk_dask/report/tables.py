@@ -22,7 +22,6 @@ def fixed(value: float, digits: int, sign: str = "-") -> str:
     --------
     >>> fixed(-0.001, 2), fixed(-0.001, 1, "+"), fixed(-0.25, 1)
     ('0.00', '+0.0', '-0.2')
-
     """
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}"
 
@@ -47,7 +46,6 @@ def with_error(value: float, stderr: float, digits: int = 2, sign: str = "-") ->
     ('5.94 ±0.33 %', '50.00 %', '')
     >>> with_error(0.147, 0.0000112)
     '14.700 ±0.001 %'
-
     """
     if math.isnan(value):
         return ""

@@ -37,7 +37,6 @@ def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = 
     2          0       0.00 %       0.00 %
     left out: quartiles, ties, kept; use a
     wider terminal or --json
-
     """
     check_evaluation(result)
     return Screen(width, colour).page(results_table(result), sentences(result))

@@ -78,7 +78,6 @@ def check_result(result: object, names: Sequence[str] = ()) -> None:
         If it is not a Dataset.
     OptionError
         If a variable is missing, or has other dimensions because results were concatenated or selected from.
-
     """
     if not isinstance(result, xr.Dataset):
         raise DtypeError(
@@ -147,7 +146,6 @@ def fingerprint(dataset: xr.Dataset) -> str:
     >>> a, b = avgk.evaluate(np.eye(3), k=1), avgk.evaluate(np.eye(3)[::-1], k=1)
     >>> fingerprint(a) == fingerprint(b)
     True
-
     """
     check_result(dataset)
     hashed = hashlib.sha256()
@@ -212,7 +210,6 @@ def from_json(text: str) -> xr.Dataset:
     ------
     OptionError
         If the text is not one.
-
     """
     try:
         content = json.loads(text)

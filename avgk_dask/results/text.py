@@ -97,7 +97,6 @@ def drop_empty_columns(table: Table) -> Table:
     --------
     >>> drop_empty_columns(Table(("k", "gain"), [("1", ""), ("2", "")]))
     Table(header=('k',), rows=[('1',), ('2',)], least=(), names=(), tones={})
-
     """
     return _without(
         table, {name for c, name in enumerate(table.header) if table.rows and not any(row[c] for row in table.rows)}
@@ -115,7 +114,6 @@ def fit_table(table: Table, width: int | None) -> tuple[Table, list[str]]:
     >>> table = Table(("k", "gain", "ties"), [("1", "+3.0 ±0.1 %", "1,000")], least=("ties",))
     >>> fit_table(table, 16)
     (Table(header=('k', 'gain'), rows=[('1', '+3.0 ±0.1 %')], least=('ties',), names=(), tones={}), ['ties'])
-
     """
     if width is None:
         return _shorten_names(table, _MOST_NAME), []
@@ -164,7 +162,6 @@ def display_width(text: str) -> int:
     --------
     >>> display_width("cat"), display_width("猫"), display_width("e" + chr(0x301))
     (3, 2, 1)
-
     """
     return len(text) if text.isascii() else sum(map(_columns, text))
 
@@ -182,7 +179,6 @@ def shorten(text: str, width: int) -> str:
     --------
     >>> shorten("Ursus maritimus", 9), shorten("bear", 9)
     ('Ursu…imus', 'bear')
-
     """
     if display_width(text) <= width:
         return text
@@ -207,7 +203,6 @@ def wrap(text: str, width: int | None, indent: int = 0) -> list[str]:
     --------
     >>> wrap("an error of 5.94 ±0.33 % at k = 5", 20, indent=2)
     ['an error of', '  5.94 ±0.33 % at', '  k = 5']
-
     """
     text = clean(text)
     if width is None:

@@ -45,7 +45,7 @@ class EnsembleReader(Reader):
         *,
         in_float64: bool = False,
     ) -> None:
-        self.shape, self.lead, self.weights = members[0].shape, members[0].lead, tuple(weights)
+        self.shape, self.sample_shape, self.weights = members[0].shape, members[0].sample_shape, tuple(weights)
         self.in_float64 = in_float64
         self.dtype = np.dtype(np.float64) if in_float64 else mean_dtype(members)
         self.rows = list(_common_rows(members) if rows is None else rows)
@@ -54,9 +54,9 @@ class EnsembleReader(Reader):
         self.columns = [0, self.shape[1]]
         self.location = " + ".join(member.location for member in members if member.location)
         self.score_bytes = sum(member.reader.score_bytes for member in members)
-        parts = [f"{w!r} {m.made_by}".rstrip() for w, m in zip(self.weights, members, strict=True)]
+        parts = [f"{w!r} {m.provenance}".rstrip() for w, m in zip(self.weights, members, strict=True)]
         rounding = " in float64" if self.dtype != mean_dtype(members) else ""
-        self.made_by = f"mean of {len(parts)}{rounding}, weights {', '.join(parts)}"
+        self.provenance = f"mean of {len(parts)}{rounding}, weights {', '.join(parts)}"
         arrays = [member.reader.stored_array for member in members]
         self.stored_array = None if None in arrays else arrays[0]
         forms = [MixedForm(w, m.dtype, m.preparations) for w, m in zip(self.weights, self.members, strict=True)]
@@ -95,7 +95,7 @@ class EnsembleReader(Reader):
 
     def row_stamps(self) -> Array:  # noqa: D102
         stamps = np.stack([member.row_stamps() for member in self.members], axis=1).tolist()
-        return np.array([int(join_stamps([self.made_by, *each])[:16], 16) for each in stamps], np.uint64)
+        return np.array([int(join_stamps([self.provenance, *each])[:16], 16) for each in stamps], np.uint64)
 
     def bands(self, numbers: Sequence[int]) -> Argument:  # noqa: D102
         return [self.key, *(member.bands(numbers) for member in self.members)]
@@ -144,17 +144,17 @@ def _common_rows(members: Sequence[Source]) -> Sequence[int]:
         common = list(largest)  # some chunks of the other members are read twice, and none more often
     n_samples = members[0].shape[0]
     most = min(setting("band-bytes") // row_bytes, n_samples // _LEAST_BANDS)
-    return Axis(n_samples, _widest(common), tuple(common[1:])).joined(most)
+    return Axis(n_samples, _widest(common), tuple(common[1:])).join_chunks(most)
 
 
 def _widest(bounds: Sequence[int]) -> int:
     return int(np.diff(bounds).max())
 
 
-def lenient(source: Source) -> Source:
+def tolerate_bad_rows(source: Source) -> Source:
     """Return the source with softmaxes that give NaN instead of an error: the sample of a bad row may not exist."""
     reader = source.reader
     if isinstance(reader, EnsembleReader):
-        reader = reader.with_members([lenient(member) for member in reader.members], reader.rows)
+        reader = reader.with_members([tolerate_bad_rows(member) for member in reader.members], reader.rows)
     transforms = (replace(t, is_lenient=True) if isinstance(t, Softmax) else t for t in source.transforms)
     return replace(source, reader=reader, transforms=tuple(transforms))

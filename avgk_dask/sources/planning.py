@@ -96,7 +96,7 @@ def pilot_end(source: Source, band: int) -> int:
     """Return the row up to which the pilot reads a band."""
     if source.mask is None:
         return source.reader.piece_end(band)
-    return source.rows[band] + int(source.mask.counts[source.places[band], 0])
+    return source.rows[band] + int(source.mask.counts[source.stored_bands[band], 0])
 
 
 def chunk_shape(source: Source, band: int, column: int) -> tuple[int, int]:
@@ -138,4 +138,4 @@ def held_bytes(source: Source) -> int:
 
 def is_computed(source: Source) -> bool:
     """Return whether scores are computed from those that are read, which needs memory of its own."""
-    return bool(source.reader.made_by or source.transforms)
+    return bool(source.reader.provenance or source.transforms)

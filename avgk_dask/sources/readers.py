@@ -37,7 +37,7 @@ class Reader:
 
     shape: tuple[int, int]
     #: The shape of the sample axes.
-    lead: tuple[int, ...]
+    sample_shape: tuple[int, ...]
     dtype: Dtype
     #: Bounds of the bands, of the slabs of a band, and of the class chunks.
     rows: Sequence[int]
@@ -53,7 +53,7 @@ class Reader:
     #: The stored scores, or None if they are not stored.
     stored_array: StoredArray | None = None
     #: How the scores are computed from those that are read, in words; empty if they are read unchanged.
-    made_by: str = ""
+    provenance: str = ""
     #: Bytes read per score.
     score_bytes: int
 
@@ -88,7 +88,7 @@ class Reader:
         """Return the context in which tasks read: an error or an interrupt inside ends all reads of this process."""
         return nullcontext()
 
-    def sample(self, band: int, row: int) -> int:
+    def sample_number(self, band: int, row: int) -> int:
         """Return the number, among all samples, of a row of a band."""
         return self.rows[band] + row
 
@@ -130,12 +130,12 @@ class ShapeOnlyReader(Reader):
     """Scores that came in batches and are not kept. ``numbers`` are the numbers of the samples, for messages."""
 
     def __init__(self, shape: tuple[int, int], dtype: Dtype, numbers: Array | None = None) -> None:
-        self.shape, self.lead, self.dtype = shape, shape[:1], dtype
+        self.shape, self.sample_shape, self.dtype = shape, shape[:1], dtype
         self.rows, self.classes, self.columns = [0, shape[0]], [0, shape[1]], [0, shape[1]]
         self.score_bytes = dtype.itemsize
         self._numbers = np.arange(0) if numbers is None else numbers
 
-    def sample(self, band: int, row: int) -> int:  # noqa: D102
+    def sample_number(self, band: int, row: int) -> int:  # noqa: D102
         return int(self._numbers[row])
 
 
@@ -144,8 +144,8 @@ class StoredReader(Reader):
 
     def __init__(self, array: StoredArray, location: str, bands: Sequence[int] | None = None) -> None:
         self.array = self.stored_array = array
-        self.location, self.lead = location, array.shape[:-1]
-        self.shape = math.prod(self.lead), array.shape[-1]
+        self.location, self.sample_shape = location, array.shape[:-1]
+        self.shape = math.prod(self.sample_shape), array.shape[-1]
         self.dtype = check_dtype(decoded_dtype(array))
         self.score_bytes = self.dtype.itemsize
         self._row_chunks, classes = row_axis(array, setting("band-bytes")), grid_of(array)[-1]
@@ -188,7 +188,7 @@ class StoredReader(Reader):
     def chunk_names(self, rows: tuple[int, int]) -> str:  # noqa: D102
         if rows_of(self.array) is not None:
             return ""
-        boxes = row_boxes(self.lead, *rows)
+        boxes = row_boxes(self.sample_shape, *rows)
         corners = [(*boxes[i], slice(0, self.shape[1])) for i in (0, -1)]
         axes = [indices_within(grid_of(self.array), corner) for corner in corners]
         first, last = (chunk_key(self.array, axes[i][i]) for i in (0, -1))
@@ -223,7 +223,7 @@ class BlockReader(Reader):
 
     def __init__(self, array: da.Array, location: str, sample_shape: tuple[int, ...] | None = None) -> None:
         self.array, self.location, self.shape = array, location, array.shape
-        self.lead = array.shape[:1] if sample_shape is None else sample_shape
+        self.sample_shape = array.shape[:1] if sample_shape is None else sample_shape
         self.dtype = check_dtype(array.dtype)
         self.score_bytes = self.dtype.itemsize
         chunks: Any = tuple(tuple(size for size in sizes if size) for sizes in array.chunks)  # without empty ones
@@ -242,7 +242,7 @@ class BlockReader(Reader):
 
     def with_rows(self, rows: Sequence[int]) -> BlockReader:  # noqa: D102
         chunks: Any = tuple(np.diff(rows).tolist()), self.array.chunks[1]
-        return BlockReader(self.dask_array().rechunk(chunks), self.location, self.lead)
+        return BlockReader(self.dask_array().rechunk(chunks), self.location, self.sample_shape)
 
     def chunk(self, band: int, column: int | None) -> Argument:  # noqa: D102
         columns = range(len(self.columns) - 1) if column is None else [column]

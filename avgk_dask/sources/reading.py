@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.rows import checked_slabs
 from ..errors import ScoresError
-from ..masks import plain_block
+from ..masks import block_to_ndarray
 from ..store.read.bands import BandReader, read_array
 from ..store.read.checked import is_local
 from ..store.read.grids import outer_sizes
@@ -79,12 +79,12 @@ class StoredLabels:
         return read_array(self.array, (slice(first, min(first + self._block_rows, self.array.shape[0])),))
 
 
-def masks_of(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) -> Generator[Bools | None]:
+def iterate_masks(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]) -> Generator[Bools | None]:
     """Yield which rows of each band exist: those that meet all conditions, or None if there are no conditions."""
     if masks is None:
         yield from [None] * len(numbers)
         return
-    for columns in zip(*(labels_of(None, column, numbers) for column in masks), strict=True):
+    for columns in zip(*(iterate_labels(None, column, numbers) for column in masks), strict=True):
         kept = [c if value is None else c != value for c, value in zip(columns, ignored, strict=True)]
         yield np.logical_and.reduce(kept)
 
@@ -93,16 +93,16 @@ def count_kept(masks: Any, ignored: Sequence[int | None], numbers: Sequence[int]
     """Return, for each band, how many of its first ``sizes`` samples exist, how many of all, and a hash of the mask."""
     counts = [
         (int(kept[:size].sum()), int(kept.sum()), np.uint64(hash_rows(np.packbits(kept))).astype(np.int64))
-        for kept, size in zip(masks_of(masks, ignored, numbers), sizes, strict=True)
+        for kept, size in zip(iterate_masks(masks, ignored, numbers), sizes, strict=True)
         if kept is not None
     ]
     return np.array(counts, np.int64).reshape(-1, 3)
 
 
-def kept_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:
+def select_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:
     """Yield the rows of slabs for which ``kept`` is True."""
     for slab in slabs:
-        block = plain_block(slab)
+        block = block_to_ndarray(slab)
         if len(block) > len(kept):
             raise ScoresError(
                 f"a block of the scores has shape {block.shape}, but the array's metadata promise {len(kept)} rows. "
@@ -152,7 +152,7 @@ class Mixture:
     def bands(self, arguments: Sequence[Any], numbers: Sequence[int]) -> Generator[Iterable[Array]]:
         """Yield the slabs of the mean of each band, given the arguments of each matrix."""
         with ExitStack() as stack:
-            readers = [stack.enter_context(closing(slabs_of(argument, numbers))) for argument in arguments]
+            readers = [stack.enter_context(closing(iterate_slabs(argument, numbers))) for argument in arguments]
             for number in numbers:
                 members = zip(self.forms, readers, strict=True)
                 yield self._slabs([form.prepare(next(reader), number) for form, reader in members])
@@ -203,7 +203,7 @@ def round_sums(total: Floats, dtype: Dtype) -> Array:
         return total.astype(dtype, copy=False)
 
 
-def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
+def iterate_slabs(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
     """Yield the slabs of each band, inside a task."""
     if isinstance(bands, list) and bands and isinstance(bands[0], Mixture):
         yield from bands[0].bands(bands[1:], numbers)
@@ -211,7 +211,7 @@ def slabs_of(bands: Any, numbers: Sequence[int]) -> Generator[Iterable[Array]]:
         yield from bands.read_bands(numbers) if isinstance(bands, BandReader) else bands
 
 
-def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
+def iterate_chunks(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
     """Yield the slabs of each chunk, inside a task: read now, or the blocks that the task received."""
     if isinstance(reader, Mixture):
         for band, *arguments in chunks:
@@ -225,7 +225,7 @@ def chunks_of(reader: Any, chunks: Sequence[Any]) -> Generator[Iterable[Array]]:
                 yield islice(slabs, len(chunk_parts))
 
 
-def labels_of(bands: Any, labels: Any, numbers: Sequence[int]) -> Generator[Array | None]:
+def iterate_labels(bands: Any, labels: Any, numbers: Sequence[int]) -> Generator[Array | None]:
     """Yield the labels of each band, inside a task: read now if they are stored, and ahead if the store is slow."""
     if not isinstance(labels, StoredLabels):
         yield from [None] * len(numbers) if labels is None else labels

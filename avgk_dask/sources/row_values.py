@@ -19,13 +19,13 @@ from dask.tokenize import tokenize
 from ..arrays import Array, Bools, Dtype, Ints
 from ..bands.rows import check_block, check_labels, check_where
 from ..errors import LabelsError
-from ..masks import check_label_dtype, plain_block, refuse_other_kinds
+from ..masks import block_to_ndarray, check_label_dtype, refuse_other_kinds
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of
 from ..store.read.opening import array_token
 from ..store.where.addresses import StoredArray
-from .reading import Argument, Key, StoredLabels, count_kept, masks_of
+from .reading import Argument, Key, StoredLabels, count_kept, iterate_masks
 
 
 class StoreLayer(MaterializedLayer):
@@ -74,7 +74,7 @@ class StoredBlocks:
 
 def checked_matrix(array: da.Array, dtype: Dtype, argument: str = "scores") -> da.Array:
     """Return a matrix whose blocks are checked: NumPy arrays of the dtype and shape that the metadata promise."""
-    plain_block(array._meta, argument)
+    block_to_ndarray(array._meta, argument)
     return array.map_blocks(check_block, dtype, argument, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
@@ -93,7 +93,7 @@ def checked_labels(labels: da.Array) -> da.Array:
 
 def checked_where(where: da.Array) -> da.Array:
     """Return a boolean column whose blocks are checked."""
-    plain_block(where._meta, "where")
+    block_to_ndarray(where._meta, "where")
     return where.map_blocks(check_where, dtype=bool, meta=np.empty(0, bool))
 
 
@@ -247,7 +247,7 @@ class SampleMask:
     def band(self, number: int) -> Bools:
         """Return which samples of one band exist."""
         (columns,) = dask.compute([column.lazy_argument([number]) for column in self._columns])
-        (kept,) = masks_of(columns, self.ignored, [number])
+        (kept,) = iterate_masks(columns, self.ignored, [number])
         assert kept is not None
         return kept
 

@@ -20,10 +20,6 @@ from ..arrays import Array, Dtype
 from ..errors import ScoresError
 from ..settings import setting
 from ..store.read.listing import hash_rows
-from . import planning  # replaced
-from .planning import choose_pilot_chunks as choose_pilot_chunks  # replaced
-from .planning import group_bands as group_bands  # replaced
-from .planning import group_chunks as group_chunks  # replaced
 from .readers import Reader
 from .reading import Argument
 from .row_values import Condition, Labels, RowValues, SampleMask, blank, fit_rows
@@ -68,7 +64,7 @@ class Source:
         return replace(self, reader=reader, labels=fit_rows(self.labels, reader.rows), mask=mask)
 
     @property
-    def whole(self) -> Source:
+    def unfiltered(self) -> Source:
         """The stored scores of all samples, without mask and transforms."""
         return Source(self.reader, self.labels)
 
@@ -78,9 +74,9 @@ class Source:
         return self.reader.location
 
     @property
-    def lead(self) -> tuple[int, ...]:
+    def sample_shape(self) -> tuple[int, ...]:
         """The shape of the sample axes."""
-        return self.reader.lead
+        return self.reader.sample_shape
 
     @cached_property
     def rows(self) -> Sequence[int]:
@@ -133,9 +129,9 @@ class Source:
         return self.labels is not None and self.labels.ndim == 2
 
     @property
-    def made_by(self) -> str:
+    def provenance(self) -> str:
         """How the scores were computed from those that are read, in words; empty if they are read unchanged."""
-        return "; ".join(filter(None, (self.reader.made_by, *(step.made_by for step in self.transforms))))
+        return "; ".join(filter(None, (self.reader.provenance, *(step.provenance for step in self.transforms))))
 
     @cached_property
     def token(self) -> str:
@@ -158,72 +154,39 @@ class Source:
     # The reader's numbers of bands and samples, which differ if some samples do not exist.
 
     @property
-    def places(self) -> Sequence[int]:
+    def stored_bands(self) -> Sequence[int]:
         """The reader's number of each band."""
         return range(self.n_bands) if self.mask is None else self.mask.nonempty_bands
 
-    def places_of(self, bands: Sequence[int]) -> Sequence[int]:
+    def stored_bands_of(self, bands: Sequence[int]) -> Sequence[int]:
         """Return the reader's numbers of some bands."""
         return bands if self.mask is None else [self.mask.nonempty_bands[band] for band in bands]
 
-    def sample(self, band: int, row: int) -> int:
+    def sample_number(self, band: int, row: int) -> int:
         """Return the number, among all samples, of a row of a band."""
         if self.mask is not None:
             band = self.mask.nonempty_bands[band]
             row = int(np.flatnonzero(self.mask.band(band))[row])
-        return self.reader.sample(band, row)
-
-    # begin: replaced by the functions in planning.py
-    def band_bytes(self) -> int:  # noqa: D102
-        return planning.band_bytes(self)
-
-    def slab_bytes(self) -> int:  # noqa: D102
-        return planning.slab_bytes(self)
-
-    def held_bytes(self) -> int:  # noqa: D102
-        return planning.held_bytes(self)
-
-    @property
-    def is_made(self) -> bool:  # noqa: D102
-        return planning.is_computed(self)
-
-    @property
-    def is_far(self) -> bool:  # noqa: D102
-        return planning.reads_far(self)
-
-    @property
-    def n_chunks(self) -> int:  # noqa: D102
-        return planning.count_chunks(self)
-
-    def piece_end(self, band: int) -> int:  # noqa: D102
-        return planning.pilot_end(self, band)
-
-    def chunk_shape(self, band: int, column: int) -> tuple[int, int]:  # noqa: D102
-        return planning.chunk_shape(self, band, column)
-
-    def chunk_names(self, rows: tuple[int, int], classes: tuple[int, int]) -> str:  # noqa: D102
-        return self.reader.chunk_names(rows)
-
-    # end: replaced by the functions in planning.py
+        return self.reader.sample_number(band, row)
 
     # Arguments of tasks, and the collections whose tasks the keys among them name.
 
     def bands(self, numbers: Sequence[int]) -> Argument:
         """Return some bands, as an argument of a task."""
-        return self.reader.bands(self.places_of(numbers))
+        return self.reader.bands(self.stored_bands_of(numbers))
 
     def chunk(self, band: int, column: int) -> Argument:
         """Return one chunk, or whole rows of a band if a transform needs them, as an argument of a task."""
         needs_rows = any(transform.needs_rows for transform in self.transforms)
-        return self.reader.chunk(self.places[band], None if needs_rows else column)
+        return self.reader.chunk(self.stored_bands[band], None if needs_rows else column)
 
     def labels_of(self, bands: Sequence[int]) -> Argument:
         """Return the labels of some bands, as an argument of a task."""
-        return self._row_labels.argument(self.places_of(bands))
+        return self._row_labels.argument(self.stored_bands_of(bands))
 
     def masks_of(self, bands: Sequence[int]) -> Argument:
         """Return which rows of some bands exist, as an argument of a task, or None if all do."""
-        return None if self.mask is None else self.mask.argument(self.places_of(bands))
+        return None if self.mask is None else self.mask.argument(self.stored_bands_of(bands))
 
     def collections(self) -> list[Any]:
         """Return the Dask collections whose tasks the keys of bands, chunks, labels and masks name."""

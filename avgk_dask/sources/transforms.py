@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..arrays import Array, Dtype, Floats
-from ..bands.rows import promised_block, whole_rows
+from ..bands.rows import checked_block, whole_rows
 from ..errors import ScoresError
 from ..kernels import LANES
 from ..kernels.dispatch import (
@@ -53,7 +53,7 @@ class Transform(ABC):
         return False
 
     @property
-    def made_by(self) -> str:
+    def provenance(self) -> str:
         """A description of the transform; empty if it only rearranges scores."""
         return ""
 
@@ -93,7 +93,7 @@ class Preparation:
         return [self.transform.apply(block, first_row, 0)]
 
     def _apply_each(self, slabs: Iterable[Any], first_row: int, first_class: int) -> Iterator[Array]:
-        for block in (promised_block(slab, self.dtype) for slab in slabs):
+        for block in (checked_block(slab, self.dtype) for slab in slabs):
             yield self.transform.apply(block, first_row, first_class)
             first_class += block.shape[1]
 
@@ -233,7 +233,7 @@ class Softmax(Transform):
         return _is_narrow(self.stored) or (self.stored.kind == "f" and self.dtype == np.float32)
 
     @property
-    def made_by(self) -> str:
+    def provenance(self) -> str:
         """A description of the transform."""
         return f"softmax, temperature {self.temperature!r}"
 
@@ -309,7 +309,7 @@ class Sigmoid(Transform):
         return probability_dtype(self.stored)
 
     @property
-    def made_by(self) -> str:
+    def provenance(self) -> str:
         """A description of the transform."""
         return f"sigmoid, temperature {self.temperature!r}"
 
@@ -346,7 +346,7 @@ class Balance(Transform):
         return probability_dtype(self.stored)
 
     @property
-    def made_by(self) -> str:
+    def provenance(self) -> str:
         """A description of the transform, with a hash of the frequencies."""
         return f"{BALANCED} {hashlib.sha256(self.frequencies.tobytes()).hexdigest()[:8]}"
 
@@ -374,7 +374,7 @@ class Affine(Transform):
         return self.weights.ndim == 2
 
     @property
-    def made_by(self) -> str:
+    def provenance(self) -> str:
         """A description of the transform, with a hash of its weights."""
         digest = hashlib.sha256(np.concatenate([self.weights.reshape(-1), self.bias]).astype("<f8").tobytes())
         return f"weighted by {digest.hexdigest()[:16]}"

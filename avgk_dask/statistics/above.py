@@ -114,7 +114,7 @@ class _Counter:
 
 
 @dataclass(frozen=True)
-class BesideSearch:
+class SetCountingSearch:
     """A search for thresholds whose first scan, in one pass or in waves, also counts the sets of every band."""
 
     search: ThresholdSearch
@@ -133,7 +133,7 @@ class BesideSearch:
             return scan
         return replace(scan, work=scan_beside, plan=BesidePlan(scan.work, scan.plan, self.above), state=Several)
 
-    def advance(self, state: State) -> BesideSearch:
+    def advance(self, state: State) -> SetCountingSearch:
         """Return the search after the state of its last pass."""
         scan, *sets = state.parts if isinstance(state, Several) else (state,)
         tallies: Any = (*self.tallies, *sets)

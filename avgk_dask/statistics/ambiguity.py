@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..sources.source import Source
-from .straddle import Ambiguity, Straddle, do_overlap, orders_of, rank_histogram, straddle_bound, values_of
+from .straddle import Ambiguity, Straddle, orders_of, rank_histogram, ranks_overlap, straddle_bound, values_of
 
 #: Variables or coordinates by name.
 Values = dict[str, object]
@@ -64,4 +64,4 @@ def rank_values(
 
 def overlap_values(ambiguity: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
     """Return for each budget whether the supports of ranks k and k + 1 overlap; NaN for a fractional budget."""
-    return [float(do_overlap(int(b), ambiguity.supports)) if b.denominator == 1 else math.nan for b in budgets]
+    return [float(ranks_overlap(int(b), ambiguity.supports)) if b.denominator == 1 else math.nan for b in budgets]

@@ -184,7 +184,7 @@ def scan_groups(slabs: Iterable[Array], labels: Array, band: int, plan: GroupPla
     usable = UsableLabels.of_column(labels, shape.n_classes, are_packed=shape.strata == "groups")
     groups = usable.strata(shape.strata, len(labels))
     selection = np.ones(len(labels), bool) if plan.is_first else np.diff(brackets.starts)[groups] > 0
-    block = _select_rows(checked_slabs(slabs, shape.dtype, shape.n_classes, usable.given), selection, shape.n_classes)
+    block = _select_rows(checked_slabs(slabs, shape.dtype, shape.n_classes, usable.array), selection, shape.n_classes)
     checks: dict[str, Any] = {"n_nan": 0, "first_nan": NOWHERE, **UsableLabels().faults(0), "n_labelled": 0}
     ranks, rows = StrataRanks.empty(), tuple[HeldRows, ...]()
     if selection.any():

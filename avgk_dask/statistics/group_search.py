@@ -265,7 +265,6 @@ def bisect(values: Array, first: Ints, last: Ints, keys: Ints, right: bool) -> I
     --------
     >>> bisect(np.array([1, 3, 3, 2, 5]), np.array([0, 3]), np.array([3, 5]), np.array([3, 3]), right=False).tolist()
     [1, 4]
-
     """
     low, high = first.copy(), last.copy()
     while (going := low < high).any():

@@ -23,11 +23,11 @@ from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
 from ..bands.rows import whole_rows
 from ..engine.strata import add_up
+from ..engine.zones import EdgeTable
 from ..errors import LabelsError
 from ..exact.sums import ExactSums, error_of
 from ..kernels.dispatch import count_at_edges, rank_in_row
 from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half, key_range
-from ..kernels.zones import EdgeTable
 from ..records import BY_BAND, JOINED, Counts, Record
 
 if TYPE_CHECKING:  # loads xarray, which workers do not need
@@ -163,7 +163,7 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
 def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: EdgePlan) -> EdgeTally:
     """Return the tally of one band."""
     dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
-    tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.given))
+    tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.array))
     hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
     counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
     arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)

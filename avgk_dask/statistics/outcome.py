@@ -95,7 +95,7 @@ class Outcome:
     @cached_property
     def selections(self) -> list[Selection]:
         """The selection of each budget."""
-        return [self.search.found[i] for i in range(len(self.budgets))]
+        return [self.search.selections[i] for i in range(len(self.budgets))]
 
     @property
     def thresholds(self) -> Array:

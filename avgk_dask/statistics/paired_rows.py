@@ -20,9 +20,9 @@ from ..engine.rows import HeldRows
 from ..engine.scan import scan_band
 from ..engine.search import ThresholdSearch
 from ..engine.ties import Selection
-from ..kernels.dispatch import tell_sets
+from ..engine.zones import ZoneTable
+from ..kernels.dispatch import measure_sets
 from ..kernels.keys import key_range
-from ..kernels.zones import ZoneTable
 from ..records import BY_BAND, Record
 from ..threads import in_threads
 
@@ -34,7 +34,7 @@ ALL_TIES = 1 << 62
 
 
 @dataclass(frozen=True)
-class ToldRows(Record):
+class RowSets(Record):
     """For each row of a band: the size of its set and whether it contains the label, by budget, and the label's rank."""
 
     band: int
@@ -44,17 +44,17 @@ class ToldRows(Record):
     ranks: Array
 
     @classmethod
-    def joined(cls, parts: Sequence[ToldRows]) -> ToldRows:
+    def joined(cls, parts: Sequence[RowSets]) -> RowSets:
         """Return the rows of several bands together, in their order."""
         columns = zip(*((part.sizes, part.hits, part.ranks) for part in parts), strict=True)
         return cls(0, *(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True)
-class ToldSets(CheckedTally):
+class RowSetTally(CheckedTally):
     """The sets of the rows of some bands."""
 
-    rows: Annotated[tuple[ToldRows, ...], BY_BAND]
+    rows: Annotated[tuple[RowSets, ...], BY_BAND]
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class KnownSets:
 
 
 @dataclass(frozen=True)
-class TellingPlan:
+class RowSetPlan:
     """The sets, and the scan that lists all scores that may belong to them."""
 
     scan: ScanPlan
     sets: tuple[KnownSets, ...]
 
 
-def told_rows(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> ToldRows:
+def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> RowSets:
     """Return the sets of a band's retained rows, whose strata are ranks."""
     keys = np.array([known.key for known in sets], np.int64)
     left = np.array([known.ties_in(parts[0].band) for known in sets], np.int64)
@@ -94,36 +94,38 @@ def told_rows(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> ToldRows:
     sizes, hits, first = np.empty(shape, np.int32), np.empty(shape, np.bool_), 0
     for part, n in zip(parts, n_rows, strict=True):
         rows = slice(first, first + n)
-        tell_sets(part.keys, part.lengths, part.label_indices, keys, left, sizes[rows], hits[rows])
+        measure_sets(part.keys, part.lengths, part.label_indices, keys, left, sizes[rows], hits[rows])
         first += n
     narrow = np.min_scalar_type(int(sizes.max(initial=0)))
     ranks = np.concatenate([part.strata for part in parts]).astype(np.int32)
-    return ToldRows(parts[0].band, sizes.astype(narrow), hits, ranks)
+    return RowSets(parts[0].band, sizes.astype(narrow), hits, ranks)
 
 
-def telling_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
+def row_set_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
     """Return the pass that computes the sets of all rows; its state has some bytes per row and budget."""
     low, top = key_range(shape.dtype)
     floor = max(low, min(known.key for known in sets))
     scan = ScanPlan(shape, ZoneTable.from_intervals([(floor, top)], top), low, 63, top, with_rows=True)
     row_bytes = 4 + 5 * len(sets)
-    return Pass("sets", tell_band, TellingPlan(scan, tuple(sets)), ToldSets, holds_rows=True, sum_bytes=row_bytes)
+    return Pass(
+        "sets", tally_row_sets, RowSetPlan(scan, tuple(sets)), RowSetTally, holds_rows=True, sum_bytes=row_bytes
+    )
 
 
-def tell_band(slabs: Iterable[Array], labels: Array | None, band: int, plan: TellingPlan) -> ToldSets:
+def tally_row_sets(slabs: Iterable[Array], labels: Array | None, band: int, plan: RowSetPlan) -> RowSetTally:
     """Return the sets of one band."""
     tally = scan_band(slabs, labels, band, plan.scan)
     checks = {field.name: getattr(tally, field.name) for field in fields(CheckedTally)}
-    return ToldSets(**checks, rows=(told_rows(tally.rows, plan.sets),))
+    return RowSetTally(**checks, rows=(count_row_sets(tally.rows, plan.sets),))
 
 
-def tell_rows(run: Run, search: ThresholdSearch) -> ToldRows:
+def find_row_sets(run: Run, search: ThresholdSearch) -> RowSets:
     """Return the sets of every row, from retained rows or in one more read."""
-    sets = [KnownSets.of(search.found[i], run.source.n_bands) for i in range(len(search.found))]
+    sets = [KnownSets.of(search.selections[i], run.source.n_bands) for i in range(len(search.selections))]
     assert search.first_tally is not None
     rows, floor = search.first_tally.rows, search.kept_floor
     if not rows or floor is None or floor > min(known.key for known in sets):
         shape = replace(search.shape, max_held=ALL_TIES, n_ranked=0, with_distance=False, strata="ranks")
-        return ToldRows.joined(run.read(telling_pass(shape, sets)).rows)
+        return RowSets.joined(run.read(row_set_pass(shape, sets)).rows)
     by_band = [list(parts) for _, parts in groupby(rows, key=lambda part: part.band)]
-    return ToldRows.joined(in_threads(lambda parts: told_rows(parts, sets), by_band))
+    return RowSets.joined(in_threads(lambda parts: count_row_sets(parts, sets), by_band))

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..engine.ranked import KeyHistogram, RankedTally, missing_key
+from ..engine.ranked import KeyHistogram, RankedTally
 from ..exact.sums import float_format, smallest_unit
 from ..kernels.dispatch import add_products, count_lower
-from ..kernels.keys import NAN_KEY, decode, encode, is_float, key_range
+from ..kernels.keys import NAN_KEY, decode, encode, is_float, key_range, missing_key
 from ..threads import in_threads
 
 
@@ -273,7 +273,7 @@ def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_class
     return _rounded(total / n, error / n)
 
 
-def do_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
+def ranks_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
     """Return whether the supports of ranks k and k + 1 overlap: the highest key of k + 1 is above the lowest of k.
 
     If the scores are the true probabilities, average-k improves on top-k if and only if they overlap (the paper's

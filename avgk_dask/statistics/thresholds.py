@@ -18,7 +18,7 @@ from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
 from ..sources.planning import choose_pilot_chunks, chunk_shape
 from ..sources.source import Source, spread_source
-from .above import AbovePlan, BesideSearch
+from .above import AbovePlan, SetCountingSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch
 from .truncated import refuse_spread
@@ -45,7 +45,7 @@ def find_thresholds(
       read if ties are cut.
     - ``strata``: rows that are counted together.
     - ``windows``: a smaller budget for each budget, of which only the label weight is computed.
-    - ``keeps_rows``: keep the retained rows for ``tell_rows``.
+    - ``keeps_rows``: keep the retained rows for ``find_row_sets``.
     """
     shape = fitting_shape(run.source, budgets, n_ranks, n_ranked, with_distance, strata)
     options = {"cuts_ties": ties == "first", "windows": windows, "keeps_rows": keeps_rows}
@@ -54,10 +54,10 @@ def find_thresholds(
     return search if ties == "first" else _spread_ties(run, search, strata)
 
 
-def find_beside(run: Run, budgets: Sequence[int], above: AbovePlan) -> BesideSearch:
+def find_and_count_sets(run: Run, budgets: Sequence[int], above: AbovePlan) -> SetCountingSearch:
     """Find every budget's selection, and count the sets above other keys, in one read."""
     shape = fitting_shape(run.source, budgets)
-    return drive(BesideSearch(_begin(run, budgets, shape), above), run)
+    return drive(SetCountingSearch(_begin(run, budgets, shape), above), run)
 
 
 def find_group_thresholds(
@@ -101,20 +101,20 @@ def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> Threshold
 
     Refined keys do not determine ranks: strata by rank become those with and without a label.
     """
-    cut = {i: s for i, s in search.found.items() if s.is_cut}
+    cut = {i: s for i, s in search.selections.items() if s.is_cut}
     if not cut:
         return search
     refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
     again = find_thresholds(refined, [s.budget for s in cut.values()], strata=strata)
-    selections = dict(search.found)
+    selections = dict(search.selections)
     for number, (i, selection) in enumerate(cut.items()):
-        other = again.found[number]
+        other = again.selections[number]
         selections[i] = replace(selection, cells=other.cells, strata=other.strata, weight=other.weight, cut=None)
-    return replace(search, found=selections)
+    return replace(search, selections=selections)
 
 
 def settle_extremes(run: Run, search: ThresholdSearch) -> ThresholdSearch:
     """Find the least and most label weight of kept ties if they are unknown, in two more reads for all budgets."""
     source = run.source
-    extremes = ExtremesSearch.begin(source.dtype, source.shape[1], setting("ranked-bins"), search.found)
-    return replace(search, found=drive(extremes, run).settle(search.found))
+    extremes = ExtremesSearch.begin(source.dtype, source.shape[1], setting("ranked-bins"), search.selections)
+    return replace(search, selections=drive(extremes, run).settle(search.selections))

@@ -10,8 +10,8 @@ from typing import Any
 
 from zarr.abc.store import Store
 
-from ..store import shown
-from ..store.read.checked import Wrapping
+from ..store import redact
+from ..store.read.checked import StoreWrapper
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
@@ -27,7 +27,7 @@ from .simulation import Simulation, simulate, simulate_store
 from .statistics import oracle_breakdown, oracle_conformal, oracle_conformal_costs, oracle_influences, oracle_stderr
 
 
-class CountingStore(Wrapping):
+class CountingStore(StoreWrapper):
     """Wraps a Zarr store and counts the reads of each store key.
 
     Parameters
@@ -52,7 +52,6 @@ class CountingStore(Wrapping):
     >>> result = avgk.evaluate(store, k=1)
     >>> sorted(store.chunk_reads().items())
     [('scores/c/0/0', 1), ('scores/c/1/0', 1)]
-
     """
 
     def __init__(self, store: Store, reads: Counter[str] | None = None) -> None:
@@ -60,10 +59,10 @@ class CountingStore(Wrapping):
         self.reads: Counter[str] = Counter() if reads is None else reads
 
     def __repr__(self) -> str:
-        return f"CountingStore({shown(self._store)!r})"
+        return f"CountingStore({redact(self._store)!r})"
 
     def __str__(self) -> str:
-        return f"counting {shown(self._store)}"
+        return f"counting {redact(self._store)}"
 
     def _with_store(self, store: Store) -> CountingStore:
         """Wrap a form of the store that zarr creates, such as a read-only one, with the same counter."""

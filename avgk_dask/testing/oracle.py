@@ -60,7 +60,6 @@ def oracle_threshold(scores: Array, k: Budget) -> tuple[float, int, int, int]:
     >>> import numpy as np
     >>> oracle_threshold(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1)
     (0.4, 1, 2, 1)
-
     """
     flat = numbers_of(scores)
     budget = math.floor(fraction_of(k) * scores.shape[0])
@@ -95,7 +94,6 @@ def oracle_average_k_sets(scores: Array, k: Budget, ties: str = "first") -> Bool
     >>> oracle_average_k_sets(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), 1).astype(int)
     array([[1, 0, 0],
            [1, 0, 0]])
-
     """
     value, _, _, n_kept = oracle_threshold(scores, k)
     threshold = (0, 0) if value != value else (1, value)
@@ -155,7 +153,6 @@ def oracle_tie_sensitivity(scores: Array, labels: Array, k: Budget) -> tuple[flo
     >>> import numpy as np
     >>> oracle_tie_sensitivity(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 1)
     (0.0, 0.5, 0.25)
-
     """
     value, _, n_ties, n_kept = oracle_threshold(scores, k)
     threshold = (0, 0) if value != value else (1, value)
@@ -191,7 +188,6 @@ def oracle_top_k_sets(scores: Array, k: int) -> Bools:
     >>> import numpy as np
     >>> oracle_top_k_sets(np.array([[0.4, 0.2, 0.4, 0.4]]), 2).astype(int)
     array([[1, 0, 1, 0]])
-
     """
     chosen = np.zeros(scores.shape, bool)
     for i, row in enumerate(_rows(scores)):
@@ -227,7 +223,6 @@ def oracle_evaluate(scores: Array, labels: Array | None, k: Budget, ties: str = 
     >>> result = oracle_evaluate(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 1)
     >>> result["average_k_error"], result["top_k_error"], result["set_size_count"]
     (0.5, 0.5, [0, 2])
-
     """
     value, n_above, n_ties, n_kept = oracle_threshold(scores, k)
     sets = oracle_average_k_sets(scores, k, ties)
@@ -278,7 +273,6 @@ def oracle_transfer(
     >>> result = oracle_transfer(np.array([[0.6, 0.3], [0.4, 0.2]]), np.array([[0.5, 0.4], [0.1, 0.35]]), None, 1)
     >>> result["threshold"], result["average_set_size"], result["own_threshold"]
     (0.3, 1.5, 0.35)
-
     """
     (n, n_classes), n_new = calibration.shape, len(scores)
     budget = fraction_of(k) * n if guarantee is None else fraction_of(k) * (n + 1) - n_classes
@@ -324,7 +318,6 @@ def oracle_smallest_k(scores: Array, labels: Array, max_error: Budget) -> dict[s
     >>> import numpy as np
     >>> oracle_smallest_k(np.array([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]]), np.array([0, 1]), 0)["budget"]
     3
-
     """
     flat, n_classes = numbers_of(scores), scores.shape[1]
     order = sorted(range(len(flat)), key=lambda i: (flat[i], -i), reverse=True)
@@ -372,7 +365,6 @@ def oracle_straddle(scores: Array, k: int, order: int) -> tuple[float, float, fl
     >>> eta = np.array([[1, 0, 0], [1/2, 1/2, 0], [1/3, 1/3, 1/3]])
     >>> tuple(round(x, 4) for x in oracle_straddle(eta, 2, 1))  # 1/27 = 1/9 * 1/3
     (0.037, 0.1111, 0.3333)
-
     """
     rows = [sorted(row, reverse=True) for row in _rows(scores)]
     pairs = [(x[k + order - 1], y[k - order]) for x in rows for y in rows]
@@ -402,7 +394,6 @@ def oracle_supports(scores: Array) -> list[tuple[float, float]]:
     >>> import numpy as np
     >>> oracle_supports(np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]]))
     [(0.4, 0.7), (0.2, 0.4), (0.1, 0.2)]
-
     """
     columns = zip(*(sorted(row, reverse=True) for row in _rows(scores)), strict=True)
     return [tuple(math.nan if x[0] == 0 else x[1] for x in (min(c), max(c))) for c in columns]  # type: ignore[misc]

@@ -18,10 +18,10 @@ from numpy.typing import DTypeLike
 
 from ..arrays import Array
 from ..engine.progress import current_progress
-from ..engine.run import computing
+from ..engine.run import open_compute
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
-from ..store import Draft, Layout, new_target, shown, writable, write_rows, writing
+from ..store import Draft, Layout, open_target, redact, writable, write_rows, writing
 from ..store.read.manifest import Digests
 from ..store.where.addresses import WritableArray
 
@@ -61,7 +61,6 @@ class Simulation:
     >>> scores, labels, eta = Simulation(300, example=2, dtype="float64").rows(0, 3)
     >>> eta.sum(axis=1).tolist(), bool((eta == scores).all())
     ([1.0, 1.0, 1.0], True)
-
     """
 
     n_samples: int
@@ -199,7 +198,6 @@ def simulate(
     >>> result = avgk.evaluate(toy.scores, labels=toy.eta, k=2)
     >>> float(result.top_k_error[0].round(6)), float(result.average_k_error[0].round(6))
     (0.111111, 0.0)
-
     """
     spec = Simulation(n_samples, n_classes, example, seed, dtype, ambiguity, levels)
     step = chunk_rows or max(1, min(n_samples, 10_000_000 // (8 * n_classes)))
@@ -262,14 +260,13 @@ def simulate_store(
     >>> simulate_store(path, Simulation(300, example=2))
     >>> avgk.open_scores(path).sizes["sample"]
     300
-
     """
     item = check_dtype(spec.dtype).itemsize
-    layout = Layout.of(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
+    layout = Layout.for_columns(spec.n_classes, item, chunk_rows=chunks[0] if chunks else None)
     layout = replace(layout, chunk_columns=chunks[1]) if chunks else layout
     layout = replace(layout, chunk_rows=min(layout.chunk_rows, spec.n_samples))
-    target = new_target(path, None, overwrite, apart_from=[])
-    with target as place, writing(shown(path), path), computing(progress) as compute:
+    target = open_target(path, None, overwrite, apart_from=[])
+    with target as place, writing(redact(path), path), open_compute(progress) as compute:
         shape = spec.n_samples, spec.n_classes
         draft = Draft.create(*writable(place), overwrite=overwrite, noted={"simulation": True})
         scores = draft.add_matrix("scores", shape, check_dtype(spec.dtype), layout)

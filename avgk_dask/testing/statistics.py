@@ -41,7 +41,6 @@ def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> 
     >>> scores, labels = np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([0, 1])
     >>> oracle_breakdown(scores, labels, 1, labels)[1]["average_k_error"]
     1.0
-
     """
     sets = oracle_average_k_sets(scores, k)
     is_integer = fraction_of(k).denominator == 1
@@ -94,7 +93,6 @@ def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: 
     >>> import numpy as np
     >>> oracle_influences(np.array([[0.6, 0.4], [0.7, 0.3]]), np.array([0, 1]), 1, "top")
     [Fraction(-1, 2), Fraction(1, 2)]
-
     """
     average = rule == "average"
     sets = oracle_average_k_sets(scores, k, ties) if average else oracle_top_k_sets(scores, int(fraction_of(k)))
@@ -131,7 +129,6 @@ def oracle_stderr(influences: Sequence[Fraction], clusters: Array | None = None)
     >>> half = Fraction(1, 2)
     >>> oracle_stderr([half, -half]), oracle_stderr([half, -half], np.array([7, 7]))
     (0.3535533905932738, 0.0)
-
     """
     names: list[Any] = list(range(len(influences))) if clusters is None else clusters.tolist()
     sums = dict.fromkeys(names, Fraction(0))
@@ -202,7 +199,6 @@ def oracle_conformal_costs(
     >>> import numpy as np
     >>> [float(cost) for _, cost in oracle_conformal_costs(np.array([[0.25, 0.5, 0.25]]), "aps")[0]]
     [0.75, 0.5, 1.0]
-
     """
     n_classes = scores.shape[1]
     most = int(2 + fraction_of(penalty) * max(0, n_classes - k_reg)) + 1
@@ -275,7 +271,6 @@ def oracle_conformal(
     >>> oracle_conformal(scores, np.array([0, 1]), scores, 0.5)
     ({0: 0.4}, array([[ True, False, False],
            [ True,  True, False]]))
-
     """
     n_classes = scores.shape[1]
     costs = oracle_conformal_costs(calibration, method, stream=0, **options)

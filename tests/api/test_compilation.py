@@ -17,10 +17,10 @@ from avgk_dask.kernels.dispatch import compiled_kernel
 RUNS = """
 import sys
 import avgk_dask as avgk
-from avgk_dask.kernels.dispatch import watching
+from avgk_dask.kernels.dispatch import watch_compiling
 
 events = []
-with watching(events.append):
+with watch_compiling(events.append):
     avgk.evaluate(sys.argv[1], k=range(1, 4))
     avgk.error_curve(sys.argv[1])
     avgk.conformal.calibrate(sys.argv[1])

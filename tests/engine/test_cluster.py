@@ -19,7 +19,7 @@ import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.bands.passes import Pass
 from avgk_dask.engine import progress as progress_module
-from avgk_dask.engine.run import running
+from avgk_dask.engine.run import open_run
 from avgk_dask.statistics.label_ranks import edge_pass
 from avgk_dask.testing import Simulation, simulate_store
 
@@ -76,7 +76,7 @@ def after_task(monkeypatch):
 def read(source, work, progress=None):
     """Read a pass whose work is given; it must be a function inside a function, which is sent unchanged."""
     what = edge_pass(source.dtype, source.shape[1], np.array([3]))
-    with running(source, progress) as run:
+    with open_run(source, progress) as run:
         return run.read(Pass("scan", work, what.plan, what.state))
 
 

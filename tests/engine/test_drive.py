@@ -39,7 +39,7 @@ def searches(source):
 
 
 def selections(search):
-    return [(s.key, s.n_above, s.weight, s.set_sizes.tolist()) for _, s in sorted(search.found.items())]
+    return [(s.key, s.n_above, s.weight, s.set_sizes.tolist()) for _, s in sorted(search.selections.items())]
 
 
 def test_together__searches_share_reads_and_find_what_each_finds_alone(counted):

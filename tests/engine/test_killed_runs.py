@@ -16,10 +16,10 @@ pytestmark = pytest.mark.slow
 RUN = """
 import hashlib, os, sys, dask, avgk_dask as avgk
 from avgk_dask.store.read import direct
-from avgk_dask.store.write.shelves import Shelf
+from avgk_dask.store.write.hashed_folder import HashedFolder
 
 path, place, log = sys.argv[1:]
-write, read, file = Shelf.write, direct._read_file, os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+write, read, file = HashedFolder.write, direct._read_file, os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 def noisy_write(self, name, data):
     write(self, name, data)
@@ -30,7 +30,7 @@ def noisy_read(name, *rest):
         os.write(file, name.encode() + b"\\n")
     return read(name, *rest)
 
-Shelf.write, direct._read_file = noisy_write, noisy_read
+HashedFolder.write, direct._read_file = noisy_write, noisy_read
 settings = {"avgk.small-scores": 0, "avgk.kept-bytes": 0, "avgk.task-bytes": 1, "avgk.max-events": 4_000, "avgk.least-events": 500}
 with dask.config.set({**settings, "avgk.band-bytes": 0, "num_workers": 2, "scheduler": "threads"}):
     actual = avgk.evaluate(path, k=[1, 2, 5], checkpoint=None if place == "none" else place)

@@ -34,9 +34,9 @@ from avgk_dask.engine.strata import StrataRanks
 from avgk_dask.engine.tally import DistanceTally
 from avgk_dask.engine.tasks import KeptState
 from avgk_dask.engine.ties import CutPlan, TieWindow, WantedTies, WeightPlan, cut_band, tally_weights
+from avgk_dask.engine.zones import EdgeTable
 from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.keys import encode, narrow_keys
-from avgk_dask.kernels.zones import EdgeTable
 from avgk_dask.records import Record, Several
 from avgk_dask.statistics.above import AbovePlan, BesidePlan, scan_beside
 from avgk_dask.statistics.costs import CostHistogram, CostPlan, CoveragePlan, tally_costs, tally_coverage
@@ -44,7 +44,7 @@ from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
 from avgk_dask.statistics.label_ranks import EdgePlan, LabelPlan, tally_edges, tally_labels
 from avgk_dask.statistics.losses import BinPlan, LossPlan, tally_bins, tally_losses
-from avgk_dask.statistics.paired_rows import KnownSets, tell_band, telling_pass
+from avgk_dask.statistics.paired_rows import KnownSets, row_set_pass, tally_row_sets
 from avgk_dask.statistics.pairs import PairPlan, count_pairs
 from avgk_dask.statistics.regrets import RegretPlan, tally_tops
 from avgk_dask.statistics.rules import CostRule, ThresholdRule
@@ -109,7 +109,7 @@ def scan_outcome(drawn, options):
         after = drawn.search(**options).advance(tally)
         return [
             (i, dataclasses.replace(s, cells=s.cells.tolist(), strata=strata_of(s.strata)))
-            for i, s in sorted(after.found.items())
+            for i, s in sorted(after.selections.items())
         ]
 
     return read
@@ -117,7 +117,7 @@ def scan_outcome(drawn, options):
 
 def telling(drawn):
     shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
-    return telling_pass(shape, [KnownSets(drawn.key, 1, 1)])
+    return row_set_pass(shape, [KnownSets(drawn.key, 1, 1)])
 
 
 def numbered(drawn, work, labels, plan):
@@ -130,8 +130,8 @@ def kept(drawn):
 
 
 def counts_of(drawn):
+    from avgk_dask.engine.zones import ZoneTable
     from avgk_dask.kernels.keys import KEY_MAX
-    from avgk_dask.kernels.zones import ZoneTable
 
     zones = ZoneTable.from_intervals([(drawn.key, drawn.key)], KEY_MAX)
     one, ties = np.zeros(1, np.int64), np.full((9, 1), 2**40)
@@ -341,8 +341,8 @@ KINDS = {
         lambda d: numbered(d, count_pairs, None, PairPlan(F8, d.n_classes, ThresholdRule(d.key), (0,) * 9, 64)),
         lambda d: lambda t: content(t),
     ),
-    "ToldSets": (
-        lambda d: numbered(d, tell_band, d.hard, telling(d).plan),
+    "RowSetTally": (
+        lambda d: numbered(d, tally_row_sets, d.hard, telling(d).plan),
         lambda d: lambda t: [content(row) for row in t.rows],
     ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),

@@ -154,7 +154,7 @@ def test_phases__of_several_models_end_with_what_compares_them(store, drawn):
 
 
 def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
-    with run_module.computing(True) as compute:
+    with run_module.open_compute(True) as compute:
 
         def task():
             with progress_module.phase("compiling"):
@@ -166,7 +166,7 @@ def test_phase__in_a_task_gives_way_to_the_count_again(drawn):
 
 def test_phase__is_silent_without_a_bar(capfd):
     for asked in (None, False):
-        with run_module.showing(asked) as shown, progress_module.phase("opening"):
+        with run_module.show_progress(asked) as shown, progress_module.phase("opening"):
             assert shown.phase == "opening"
     with progress_module.phase("opening"):
         pass
@@ -194,7 +194,7 @@ def test_status_line__is_empty_again_and_makes_room(capsys, monkeypatch):
 def test_bars__of_calls_in_several_threads_are_their_own(store, monkeypatch, capsys):
     bars, new_bar = [], progress_module.new_bar
     monkeypatch.setattr(progress_module, "new_bar", lambda **options: bars.append(new_bar(**options)) or bars[-1])
-    with run_module.showing(True) as mine, ThreadPoolExecutor(1) as pool:
+    with run_module.show_progress(True) as mine, ThreadPoolExecutor(1) as pool:
         mine.begin("scan", "B", 10)
         pool.submit(avgk.threshold, store, 1, progress=True).result()
         assert mine.n_done == 0

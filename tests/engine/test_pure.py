@@ -50,7 +50,7 @@ def test_threshold_search__finds_the_definition(drawn, data, room):
     shape = ScanShape(n, c, scores.dtype, 1, len(cuts) - 1, max_events, max_events, 16, max_held=max_held)
     search, n_passes = by_hand(ThresholdSearch.begin(shape, [int(k * n) for k in ks]), scores, labels, cuts)
     for i, k in enumerate(ks):
-        actual, expected = search.found[i], oracle_threshold(scores, k)
+        actual, expected = search.selections[i], oracle_threshold(scores, k)
         value = decode([actual.key], scores.dtype)[0]
         assert (value, actual.n_above, actual.n_ties, actual.n_kept) == tuple(expected)[:4]
         assert (actual.set_sizes * np.arange(actual.set_sizes.size)).sum() == int(k * n)
@@ -93,7 +93,7 @@ def test_extremes__are_those_of_the_lightest_and_heaviest_ties():
     scores, soft = np.full((30, 4), 0.5), rng.random((30, 4))
     shape = ScanShape(30, 4, scores.dtype, 0, 3, 4, 4, 16)
     cuts = [0, 7, 20, 30]
-    actual = by_hand(ThresholdSearch.begin(shape, [50]), scores, soft, cuts)[0].found
+    actual = by_hand(ThresholdSearch.begin(shape, [50]), scores, soft, cuts)[0].selections
     assert actual[0].extremes is None  # too many ties to keep
     extremes, _ = by_hand(ExtremesSearch.begin(scores.dtype, 4, 4096, actual), scores, soft, cuts)
     weights = sorted(map(Fraction, soft.reshape(-1).tolist()))
@@ -106,7 +106,9 @@ def test_bands__of_any_cut_give_the_same_selection():
     outcomes = set()
     for cuts in ([0, 40], [0, 1, 40], list(range(41))):
         search, _ = by_hand(ThresholdSearch.begin(shape, [33, 80]), scores, None, cuts)
-        outcomes.add(tuple((s.key, s.n_above, s.n_kept, tuple(s.set_sizes)) for _, s in sorted(search.found.items())))
+        outcomes.add(
+            tuple((s.key, s.n_above, s.n_kept, tuple(s.set_sizes)) for _, s in sorted(search.selections.items()))
+        )
     assert len(outcomes) == 1
 
 

@@ -18,7 +18,7 @@ from sound_stores import LABELS, SCORES
 
 import avgk_dask as avgk
 from avgk_dask.cli import main
-from avgk_dask.credentials import hide, hide_pairs, secrets_of, shown
+from avgk_dask.credentials import hide, hide_pairs, redact, secrets_of
 from avgk_dask.files import open_file
 from avgk_dask.files.rows import find_name
 from avgk_dask.store.read.direct import decode_bytes
@@ -122,7 +122,7 @@ def test_tables__of_many_columns_take_no_more_time_than_these(tmp_path, names):
 @pytest.mark.parametrize("piece", ["x", "a/", "keysig", "::", ":", "=", "@", "file://", "a=", "[:", "x@y:"])
 def test_locations__of_any_length_take_no_more_time_than_that(piece, capsys):
     text = piece * 50_000
-    shown(text)
+    redact(text)
     hide(text, secrets_of(text, {"option": text}))
     hide_pairs(text)
     with pytest.raises(SystemExit):

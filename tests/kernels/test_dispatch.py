@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from avgk_dask.kernels import dispatch
-from avgk_dask.kernels.dispatch import KERNELS, Kernel, is_compiling, listen, watching, work_on
+from avgk_dask.kernels.dispatch import KERNELS, Kernel, is_compiling, listen, set_problem_size, watch_compiling
 from avgk_dask.threads import in_threads
 
 
@@ -23,7 +23,7 @@ def kernel():
 
 def called(kernel, *arguments, n_scores=0):
     def call():
-        work_on(n_scores)
+        set_problem_size(n_scores)
         return kernel(*arguments)
 
     with dask.config.set({"avgk.plain-scores": 100}):
@@ -51,7 +51,7 @@ def test_kernels__are_compiled_where_a_call_has_much_to_do(kernel, arguments, si
 
 def test_threads__know_the_matrix_of_the_thread_that_started_them(kernel):
     def call():
-        work_on(101)
+        set_problem_size(101)
         return in_threads(lambda _: kernel(np.zeros(1)), range(4))
 
     with dask.config.set({"avgk.plain-scores": 100, "num_workers": 2}):
@@ -77,7 +77,7 @@ def test_compiling__is_told_once_for_a_kernel_and_those_it_calls():
 
     listen()
     reports = []
-    with watching(lambda begins: reports.append((begins, is_compiling()))):
+    with watch_compiling(lambda begins: reports.append((begins, is_compiling()))):
         outer(1)
         outer(2)
     outer(1.5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.kernels.zones import ZoneTable, shift_to_fit
+from avgk_dask.engine.zones import ZoneTable, shift_to_fit
 
 
 @given(st.integers(1, 2**64), st.integers(1, 2**14))

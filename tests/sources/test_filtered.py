@@ -42,9 +42,9 @@ def kinds(where=WHERE):
 def test_filtered__counts_samples_and_leaves_out_bands_without_any(where):
     for source in sources(where):
         assert source.shape == (WHERE.sum(), C)
-        assert source.places == [0, 1, 4, 5, 6]
-        assert source.rows == [0, *np.cumsum([WHERE[13 * i : 13 * i + 13].sum() for i in source.places])]
-        assert source.whole.shape == (N, C)
+        assert source.stored_bands == [0, 1, 4, 5, 6]
+        assert source.rows == [0, *np.cumsum([WHERE[13 * i : 13 * i + 13].sum() for i in source.stored_bands])]
+        assert source.unfiltered.shape == (N, C)
 
 
 def test_filtered__counts_without_reading_scores():
@@ -59,11 +59,15 @@ def test_filtered__counts_without_reading_scores():
 @pytest.mark.parametrize("where", kinds(), ids=["memory", "dask", "stored"])
 def test_filtered__reports_original_sample_numbers(where):
     for source in sources(where):
-        names = [source.sample(b, r) for b in range(source.n_bands) for r in range(source.rows[b + 1] - source.rows[b])]
+        names = [
+            source.sample_number(b, r)
+            for b in range(source.n_bands)
+            for r in range(source.rows[b + 1] - source.rows[b])
+        ]
         assert names == np.flatnonzero(WHERE).tolist()
         spread = spread_source(source, [3])
-        assert spread.sample(2, 0) == source.sample(2, 0)
-        assert (spread.reader, spread.places) == (source.reader, source.places)
+        assert spread.sample_number(2, 0) == source.sample_number(2, 0)
+        assert (spread.reader, spread.stored_bands) == (source.reader, source.stored_bands)
 
 
 def test_filtered__raises_if_no_sample_is_left():
@@ -107,8 +111,8 @@ def test_filtered__pilot_skips_pieces_of_bands_without_samples():
             some[source.rows[band] : pilot_end(source, band)] = False
         none = joined_bands(some)
         assert choose_pilot_chunks(none) == []
-        key = find_thresholds(Run(none), [45]).found[0].key
-        assert key == find_thresholds(Run(as_source(np.tile(SCORES, (8, 1))[some])), [45]).found[0].key
+        key = find_thresholds(Run(none), [45]).selections[0].key
+        assert key == find_thresholds(Run(as_source(np.tile(SCORES, (8, 1))[some])), [45]).selections[0].key
 
 
 def test_filtered__dask_array_has_zeros_for_samples_that_do_not_exist():
@@ -133,6 +137,6 @@ def test_filtered__tokens_and_stamps_depend_on_the_mask(tmp_path):
     assert len({plain.token, first.token, second.token}) == 3
     assert (first.row_stamps() == second.row_stamps()).tolist() == [False, True, True, True, True]
     assert not set(first.row_stamps()) & set(plain.row_stamps())
-    again = first.with_rows(first.whole.rows)
+    again = first.with_rows(first.unfiltered.rows)
     assert (again.rows, again.row_stamps().tolist()) == (first.rows, first.row_stamps().tolist())
     assert first.with_labels(LABELS).rows == first.rows

@@ -57,7 +57,7 @@ def outcome(source, ties="first"):
     search = find_thresholds(run, [45, 90, 200], n_ranks=2, n_ranked=3, ties=ties)
     tally = search.first_tally
     ranked = np.sort(tally.ranked.keys, axis=1).tolist()
-    sets = [(s.key, s.n_above, s.n_ties, s.set_sizes.tolist(), s.weight) for _, s in sorted(search.found.items())]
+    sets = [(s.key, s.n_above, s.n_ties, s.set_sizes.tolist(), s.weight) for _, s in sorted(search.selections.items())]
     return sets, tally.rank_counts[1:3].tolist(), ranked
 
 

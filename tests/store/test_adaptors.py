@@ -17,7 +17,7 @@ from avgk_dask.api.sets import wait_for
 from avgk_dask.engine.tasks import as_delayed, constant, task, token_of
 from avgk_dask.sources.reading import Key
 from avgk_dask.store.where import addresses as fsspec_calls
-from avgk_dask.store.where.addresses import get, inside, metadata_bytes, read_key, wait, write_key, zip_entries
+from avgk_dask.store.where.addresses import get, inner_store, metadata_bytes, read_key, wait, write_key, zip_entries
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: None])
@@ -31,8 +31,8 @@ def test_zarr_calls__read_and_write_keys_of_stores_that_are_not_open(make, tmp_p
 
 def test_zarr_calls__look_inside_wrappers_and_at_metadata():
     store = MemoryStore()
-    assert inside(WrapperStore(store)) is store
-    assert inside(store) is None
+    assert inner_store(WrapperStore(store)) is store
+    assert inner_store(store) is None
     array = zarr.create_array(store, name="a", shape=(3,), chunks=(2,), dtype="f4")
     assert metadata_bytes(array) == read_key(store, "a/zarr.json")
 

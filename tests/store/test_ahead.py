@@ -26,7 +26,7 @@ from avgk_dask.statistics.thresholds import pilot_pass
 from avgk_dask.store.read import ahead, bands, checked
 from avgk_dask.store.read import checked as ranges
 from avgk_dask.store.read.ahead import AHEAD_SHARE, BUDGET, Budget, Part
-from avgk_dask.store.read.checked import Wrapping
+from avgk_dask.store.read.checked import StoreWrapper
 from avgk_dask.store.read.grids import most_bytes
 from avgk_dask.testing import CountingStore
 
@@ -35,7 +35,7 @@ SCORES = np.random.default_rng(0).random((104, 13), dtype=np.float32)
 PATIENCE = 60
 
 
-class Watched(Wrapping):
+class Watched(StoreWrapper):
     """Answers requests for chunks only once a number of them are pending, or never; records their outcomes."""
 
     together, bad, stuck = 1, "", False

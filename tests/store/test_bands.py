@@ -59,14 +59,14 @@ def test_wrapped_stores__see_every_read_and_write_whatever_way_zarr_takes():
     from zarr.abc.store import Store
     from zarr.storage import WrapperStore
 
-    from avgk_dask.store.read.checked import Wrapping
+    from avgk_dask.store.read.checked import StoreWrapper
 
     harmless = {"get", "set", "get_sync", "set_sync", "delete_sync", "set_if_not_exists"}  # the last writes no chunk
     for name, method in vars(WrapperStore).items():  # the methods that forward to the inner store
         if ("get" in name or "set" in name) and not name.startswith("__") and name not in harmless:
-            assert getattr(Wrapping, name) is not method, f"{name} goes past get and set"
+            assert getattr(StoreWrapper, name) is not method, f"{name} goes past get and set"
 
-    class Watching(Wrapping):
+    class Watching(StoreWrapper):
         seen: list[str] = []  # noqa: RUF012
 
         async def get(self, key, prototype, byte_range=None):

@@ -9,7 +9,7 @@ import pytest
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 import avgk_dask as avgk
-from avgk_dask.store.where.addresses import advice, cause, scrub, secrets_of, shown
+from avgk_dask.store.where.addresses import advice, cause, redact, scrub, secrets_of
 from avgk_dask.store.where.locations import _for_s3fs, _translate, locate
 from avgk_dask.testing import Simulation, simulate_store
 
@@ -95,9 +95,11 @@ def test_locate__takes_no_url_for_a_path(tmp_path, monkeypatch, url, write):
 
 
 def test_shown__leaves_paths_alone():
-    assert shown("/a/b?c.zarr") == "/a/b?c.zarr"
-    assert shown("s3://user:pass@bucket/a.zarr?versionId=1") == "s3://***@bucket/a.zarr"
-    assert shown("abfs://container@account.dfs.core.windows.net/a") == "abfs://container@account.dfs.core.windows.net/a"
+    assert redact("/a/b?c.zarr") == "/a/b?c.zarr"
+    assert redact("s3://user:pass@bucket/a.zarr?versionId=1") == "s3://***@bucket/a.zarr"
+    assert (
+        redact("abfs://container@account.dfs.core.windows.net/a") == "abfs://container@account.dfs.core.windows.net/a"
+    )
 
 
 def test_errors__say_what_to_do():

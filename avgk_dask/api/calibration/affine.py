@@ -12,7 +12,7 @@ from scipy import optimize
 
 from ...arrays import Array, Floats, whole_number
 from ...engine.run import Run
-from ...errors import OptionError, ScoresError, warn_of
+from ...errors import OptionError, ScoresError, warn_about
 from ...sources.source import Source
 from ...sources.transforms import Affine, Softmax
 from ...statistics.scaling import (
@@ -157,7 +157,7 @@ class AffineScaling(Calibrator):
         self.n_iterations, self.converged = int(solution.nit), bool(solution.success)
         self.message = "" if solution.success else f"the optimiser stopped early: {str(solution.message).lower()}"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
-        warn_of(self.message)
+        warn_about(self.message)
         return self
 
     def transform(self, logits: ScoresLike) -> LazyScores:

@@ -243,7 +243,7 @@ def _edges_near(run: Run, budget: Fraction, window: Fraction, n_bins: int) -> tu
     # The score of rank r has r - 1 scores above it. The first rank is counts[-1] + 1, also for bins without ranks.
     above = [max(count - 1, counts[-1]) for count in counts]
     search = find_thresholds(run.over(source.with_labels(None)), [count_labels(budget, source.shape[0]), *above])
-    value, *edges = (float(score_value(search.found[i].key, source.dtype)) for i in range(len(above) + 1))
+    value, *edges = (float(score_value(search.selections[i].key, source.dtype)) for i in range(len(above) + 1))
     return value, tuple(edges)
 
 

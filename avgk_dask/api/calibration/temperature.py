@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from ...arrays import Array
-from ...engine.run import drive, running
-from ...errors import LabelsError, OptionError, ScoresError, warn_of
+from ...engine.run import drive, open_run
+from ...errors import LabelsError, OptionError, ScoresError, warn_about
 from ...exact.budgets import parse_one
 from ...files.sealed import FileKind
 from ...results.datasets import build_result
@@ -25,7 +25,7 @@ from ..inputs.labels import labelled_source, logits_of, refuse_soft
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
-from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, asked_checkpoint
+from ..options import BudgetLike, LabelsLike, PlaceLike, ScanOptions, ScoresLike, checkpoint_key
 from ..probabilities import softmax
 
 CALIBRATOR_FILE = FileKind("calibrator", "avgk_dask calibrator", 2, "Fit and save it again.", "float64")
@@ -133,7 +133,7 @@ def logits_to_fit(logits: ScoresLike, labels: LabelsLike, options: ScanOptions) 
 def refuse_fit(tally: ScaleTally, source: Source) -> None:
     """Raise if no calibrator can be fitted to the logits and labels."""
     if tally.n_refused:
-        sample = source.sample(*tally.first_refused[:2])
+        sample = source.sample_number(*tally.first_refused[:2])
         raise ScoresError(
             f"logits must have a finite largest value in each row; that of sample {sample} is infinite. "
             "Correct it, or leave the sample out."
@@ -222,7 +222,7 @@ class TemperatureScaling(Calibrator):
         options = ScanOptions(where=where, ignore_index=ignore_index, progress=progress, checkpoint=checkpoint)
         logits = open_once(logits)
         source = logits_to_fit(logits, labels, options)
-        with running(source, progress, checkpoint=asked_checkpoint(checkpoint, "temperature")) as run:
+        with open_run(source, progress, checkpoint=checkpoint_key(checkpoint, "temperature")) as run:
             search = TemperatureSearch(source.dtype, source.shape[1])
             first = search.next_pass()
             assert first is not None
@@ -241,7 +241,7 @@ class TemperatureScaling(Calibrator):
         elif not search.converged:
             self.message = f"no convergence after {search.n_reads} reads"
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
-        warn_of(self.message)
+        warn_about(self.message)
         return self
 
     def transform(self, logits: ScoresLike) -> LazyScores:

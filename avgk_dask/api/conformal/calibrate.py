@@ -217,9 +217,9 @@ def calibrate(
     costs = options.method_for(source.dtype, source.n_classes)
     groups, n_groups = None, source.n_classes if options.by == "class" else 1
     if options.by == "group":
-        column = Groups.of(by, scores, source, "by", missing, labels=labels, where=where)
+        column = Groups.from_input(by, scores, source, "by", missing, labels=labels, where=where)
         groups = column.names()
-        source, n_groups = column.beside_labels(source, groups), groups.size
+        source, n_groups = column.pack_with_labels(source, groups), groups.size
     with reading.run(source) as run:
         search = _find_levels(run, costs, options, n_groups)
         levels, counts = search.levels(), search.counts

@@ -86,7 +86,7 @@ def evaluate_sets(
 def refuse_sums(tally: ProbabilityTally, source: Source, method: ConformalMethod) -> None:
     """Raise if a method that sums probabilities read other scores."""
     if tally.n_refused:
-        sample = source.sample(*tally.first_refused[:2])
+        sample = source.sample_number(*tally.first_refused[:2])
         raise ScoresError(
             f"scores must be probabilities that sum to 1 in each row for the method {method.name!r}; got {tally.n_refused:,} samples "
             f"with others, the first is sample {sample}. Pass softmax(scores) if they are logits."

@@ -18,7 +18,7 @@ from ...sources.source import Source
 from ...statistics.rules import CostRule, TopRule
 from ...statistics.truncated import certify_ranks, refuse_truncated
 from ..inputs.labels import Groups
-from ..inputs.lazy_scores import with_lead
+from ..inputs.lazy_scores import restore_sample_axes
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
 from ..options import BudgetsLike, LabelsLike, Missing, NanPolicy, PlaceLike, ScanOptions, ScoresLike
@@ -160,7 +160,7 @@ class ConformalPredictor(ShownAsTable):
         reading = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
         scores = open_once(scores)
         source, frame = as_lazy(scores, **reading.opening)
-        sets = with_lead(set_matrix(self, source, scores, groups, nan_policy), source.lead)
+        sets = restore_sample_axes(set_matrix(self, source, scores, groups, nan_policy), source.sample_shape)
         attrs = {"method": self.method, "alpha": self.alpha}
         return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, "conformal_sets", attrs)
 
@@ -259,8 +259,8 @@ class ConformalPredictor(ShownAsTable):
         source = as_source(scores, labels, **reading.opening)
         self._check(source, scores, groups, nan_policy)
         if groups is not None:
-            column = Groups.of(groups, scores, source, "groups", missing, labels=labels, where=where)
-            source = column.beside_labels(source, self._names)
+            column = Groups.from_input(groups, scores, source, "groups", missing, labels=labels, where=where)
+            source = column.pack_with_labels(source, self._names)
         options = CoverageOptions.parse(levels, confidence)
         with reading.run(source) as run:
             return evaluate_sets(run, self, self._rule(source), options, class_names_of(scores))
@@ -352,7 +352,7 @@ def set_matrix(
     predictor._check(source, scores, groups, nan_policy)
     codes = None
     if groups is not None:
-        codes = da.asarray(Groups.of(groups, scores, source, "groups").codes(predictor._names))
+        codes = da.asarray(Groups.from_input(groups, scores, source, "groups").codes(predictor._names))
     last_rank = predictor._method.last_rank(predictor._levels, predictor.n_classes)
     if last_rank is not None and predictor.by is None:
         return apply_rule(source, TopRule(last_rank), nan_policy)

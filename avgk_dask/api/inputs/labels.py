@@ -14,7 +14,7 @@ import xarray as xr
 from ...arrays import Array, Ints
 from ...bands.passes import pack
 from ...errors import DtypeError, LabelsError, OptionError, ScoresError, StoreError
-from ...masks import plain_array, plain_block
+from ...masks import block_to_ndarray, to_ndarray
 from ...sources.row_values import labels_in_memory, lazy_array
 from ...sources.source import Source
 from ...sources.transforms import Activation
@@ -59,7 +59,9 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
     column = source.labels
     if source.truncation is not None:
         stored = open_input(scores, missing).labels if labels is None else labels  # type: ignore[attr-defined]
-        column = as_labels(stored, (*source.lead, source.n_classes), missing, partial(names_of, scores, "scores"))
+        column = as_labels(
+            stored, (*source.sample_shape, source.n_classes), missing, partial(names_of, scores, "scores")
+        )
     numbers = labels_in_memory(column)
     assert numbers is not None  # the caller checked that there are labels
     return numbers
@@ -89,7 +91,7 @@ def refuse_scores(tally: ProbabilityTally, source: Source, link: str) -> None:
     """Raise if scores are not probabilities, or logits do not give probabilities."""
     if not tally.n_refused:
         return
-    sample = source.sample(*tally.first_refused[:2])
+    sample = source.sample_number(*tally.first_refused[:2])
     if link:
         raise ScoresError(
             f"scores must have a finite largest value in each row for a softmax; that of sample {sample} is infinite. "
@@ -108,7 +110,7 @@ class Groups:
     column: Array | da.Array
 
     @classmethod
-    def of(
+    def from_input(
         cls,
         groups: LabelsLike,
         scores: ScoresLike,
@@ -125,15 +127,15 @@ class Groups:
         array = _open_groups(groups, scores, argument, missing)
         others = {name: values for name, values in others.items() if not isinstance(values, (str, os.PathLike))}
         named = {**others, argument: array if isinstance(groups, (str, os.PathLike)) else groups}
-        check_inputs(partial(names_of, scores, "scores"), len(source.lead), **named)
+        check_inputs(partial(names_of, scores, "scores"), len(source.sample_shape), **named)
         if array.dtype.kind not in "iu":
             raise DtypeError(f"{argument} must be integers; got dtype {array.dtype}. {_numbering(argument)}")
-        if tuple(array.shape) != tuple(source.lead):
+        if tuple(array.shape) != tuple(source.sample_shape):
             raise LabelsError(
-                f"{argument} must have the samples' shape {tuple(source.lead)}; got shape {tuple(array.shape)}. "
+                f"{argument} must have the samples' shape {tuple(source.sample_shape)}; got shape {tuple(array.shape)}. "
                 "Give the group of each sample."
             )
-        column: Any = flat_column(array, source.whole.shape[0])
+        column: Any = flat_column(array, source.unfiltered.shape[0])
         return cls(lazy_array(column) if is_stored(column) else column)
 
     def names(self) -> Ints:
@@ -157,7 +159,7 @@ class Groups:
         assert numbers is not None
         return names, numbers
 
-    def beside_labels(self, source: Source, names: Ints) -> Source:
+    def pack_with_labels(self, source: Source, names: Ints) -> Source:
         """Return the source with labels and groups in one column."""
         labels: Any = source.labels
         codes: Any = self.codes(names)
@@ -188,9 +190,9 @@ def _open_groups(groups: LabelsLike, scores: ScoresLike, argument: str, missing:
                 f"{argument} must be one integer per sample, or the path of stored integers: {error}"
             ) from None
     if isinstance(groups, da.Array):
-        plain_block(groups._meta, argument, LabelsError)
+        block_to_ndarray(groups._meta, argument, LabelsError)
         return groups
-    return plain_array(groups, argument, LabelsError)
+    return to_ndarray(groups, argument, LabelsError)
 
 
 def _codes(column: Array, names: Ints) -> Ints:

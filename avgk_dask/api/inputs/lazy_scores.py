@@ -19,10 +19,10 @@ import xarray as xr
 
 from ...arrays import Array, Dtype
 from ...errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError
-from ...masks import plain_array
+from ...masks import to_ndarray
 from ...sources.row_values import Condition, Labels, checked_where, lazy_array, stored_array
 from ...sources.source import Source
-from ...store import StoredArrays, check_chunks, shown
+from ...store import StoredArrays, check_chunks, redact
 from ...store.read.encoding import decoded_dtype
 from ..options import LabelsLike, Matrix, ScoresLike, SourceOptions, is_stored
 
@@ -46,7 +46,7 @@ def flat_rows(values: Matrix) -> Matrix:
 
 def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
     """Return the labels of scores with more than two dimensions as a column, or as a matrix if they are soft."""
-    array: Any = labels if hasattr(labels, "shape") else plain_array(labels, "labels", LabelsError)
+    array: Any = labels if hasattr(labels, "shape") else to_ndarray(labels, "labels", LabelsError)
     if tuple(array.shape) not in (shape[:-1], shape):
         raise LabelsError(
             f"labels must have the samples' shape {shape[:-1]}, or the scores' shape {shape} if they are "
@@ -55,7 +55,7 @@ def flat_labels(labels: object, shape: tuple[int, ...]) -> Matrix:
     return _in_blocks(array).reshape((-1,) if array.ndim < len(shape) else (-1, shape[-1]))
 
 
-def with_lead(values: Any, lead: tuple[int, ...]) -> Any:
+def restore_sample_axes(values: Any, lead: tuple[int, ...]) -> Any:
     """Return a column or matrix with the sample axis reshaped to the samples' own shape."""
     return values if len(lead) < 2 else values.reshape((*lead, *values.shape[1:]))
 
@@ -113,7 +113,7 @@ class LazyScores(ABC):
     def shape(self) -> tuple[int, ...]:
         """Number of samples along each sample axis, and number of classes."""
         source = self._source()
-        return (*source.lead, source.shape[1])
+        return (*source.sample_shape, source.shape[1])
 
     @property
     def ndim(self) -> int:
@@ -128,7 +128,7 @@ class LazyScores(ABC):
     def to_dask(self) -> da.Array:
         """Return the scores as a Dask array, chunked as they are stored."""
         source = self._source()
-        array: da.Array = with_lead(source.dask_array(), source.lead)
+        array: da.Array = restore_sample_axes(source.dask_array(), source.sample_shape)
         return array
 
     def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Array:
@@ -155,7 +155,7 @@ def place_of(scores: object) -> str:
     """Return a short name for scores in the description of lazy scores: their location, or their own description."""
     if isinstance(scores, LazyScores):
         return f"({repr(scores).partition(':')[0]})"
-    return shown(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
+    return redact(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
 
 
 def places_of(values: object) -> Iterator[object]:
@@ -199,7 +199,7 @@ def _as_mask(where: LabelsLike, lead: tuple[int, ...]) -> Labels:
     if stored is not None:
         mask, dtype = stored, decoded_dtype(stored)
     else:
-        mask = values if isinstance(values, da.Array) else plain_array(values, "where", ScoresError)
+        mask = values if isinstance(values, da.Array) else to_ndarray(values, "where", ScoresError)
         dtype = mask.dtype
     if dtype.kind != "b":
         raise DtypeError(

@@ -32,10 +32,10 @@ from ...axis_names import (
 from ...errors import LABELS_CURE, LabelsError, OptionError, ScoresError
 from ...files import is_row_file
 from ...files.rows import LABEL_NAMES, listed
-from ...masks import UNLABELLED, is_missing, plain_array
+from ...masks import UNLABELLED, is_missing, to_ndarray
 from ...sources.row_values import stored_array
-from ...store import StoredArrays, is_zarr, open_arrays, open_labels, shown
-from ...store.read.opening import coordinate_of, is_text, read_values
+from ...store import StoredArrays, is_zarr, open_arrays, open_labels, redact
+from ...store.read.coordinates import coordinate_of, is_text, read_values
 from ...store.where.addresses import StoredArray, bare_store
 from ..options import LabelsLike, ScoresLike, check_missing, is_stored
 from .lazy_scores import LazyScores, frame_of
@@ -88,7 +88,7 @@ def frame_arrays(frame: Any) -> StoredArrays:
         )
     # Columns of Arrow may have equal names: they are selected by position, which polars does not support.
     selection = scores if hasattr(frame, "column_names") else class_names
-    matrix = plain_array(frame.iloc[:, scores] if hasattr(frame, "iloc") else frame.select(selection))
+    matrix = to_ndarray(frame.iloc[:, scores] if hasattr(frame, "iloc") else frame.select(selection))
     are_texts = all(isinstance(name, str) for name in class_names)
     column = None if labels is None else _column(frame, labels)
     return StoredArrays(matrix, column, "", class_names=class_names if are_texts else None)
@@ -161,7 +161,7 @@ def _store_names(arrays: StoredArrays, owner: str) -> Axes:
     axes = _array_names(arrays.scores, owner) if is_stored(arrays.scores) else (None,) * (lead + 1)
     classes = None if arrays.class_index is not None else axes[-1]
     if arrays.class_names is not None:
-        place = f"avgk.open_scores({shown(arrays.location)!r})['class'].values"
+        place = f"avgk.open_scores({redact(arrays.location)!r})['class'].values"
         classes = names_from_list(arrays.class_names, owner, place)
     return (*axes[:lead], classes)
 
@@ -175,7 +175,7 @@ def _coordinate_names(array: StoredArray, axis: int, owner: str) -> AxisNames | 
     if coordinate is None:
         return None
     folder, _, name = coordinate.path.rpartition("/")
-    root = shown(str(array.store_path.store)).removesuffix(f"/{array.path}")
+    root = redact(str(array.store_path.store)).removesuffix(f"/{array.path}")
     group = f", group={folder!r}" if folder else ""
     place = f"xarray.open_zarr({root!r}{group})[{name!r}].values"
     return AxisNames(
@@ -256,7 +256,7 @@ def class_vector(values: Any, argument: str, scores: ScoresLike, n_classes: int)
         check_names(classes, names, "class", OptionError)
     else:
         check_axes([(), names_of(scores, "scores")[-1:]], 0, OptionError)
-    return plain_array(values, argument, OptionError)
+    return to_ndarray(values, argument, OptionError)
 
 
 def texts_of(labels: Any) -> Array | None:

@@ -22,7 +22,14 @@ from ...engine.progress import phase
 from ...errors import DtypeError, LabelsError, ScoresError, StoreError
 from ...files import is_row_file, open_label_file, open_mask_file
 from ...kernels.keys import BFLOAT16, check_dtype
-from ...masks import check_label_dtype, check_label_range, plain_array, plain_block, plain_labels, refuse_other_kinds
+from ...masks import (
+    block_to_ndarray,
+    check_label_dtype,
+    check_label_range,
+    labels_to_ndarray,
+    refuse_other_kinds,
+    to_ndarray,
+)
 from ...sources.readers import BlockReader, StoredReader
 from ...sources.row_values import (
     Condition,
@@ -36,9 +43,9 @@ from ...sources.row_values import (
 )
 from ...sources.source import Source, Truncation
 from ...sources.transforms import Slots
-from ...store import StoredArrays, check_chunks, is_sealed, is_zarr, open_arrays, open_labels, shown
+from ...store import StoredArrays, check_chunks, is_sealed, is_zarr, open_arrays, open_labels, redact
+from ...store.read.coordinates import dimensions_of, is_text
 from ...store.read.encoding import SCALES, decoded_dtype
-from ...store.read.opening import dimensions_of, is_text
 from ...store.where.addresses import Options, StoredArray
 from ..options import LabelsLike, Matrix, Opening, ScoresLike, is_stored
 from .lazy_scores import LazyScores, flat_labels, flat_rows, sample_conditions, scores_variable
@@ -101,7 +108,7 @@ def _locate_labels(labels: Matrix, index: da.Array, n_classes: int, mask: Sample
 def _lazy(array: Matrix, argument: str) -> da.Array:
     if is_stored(array):
         return lazy_array(array)
-    array = array if isinstance(array, da.Array) else da.asarray(plain_array(array, argument))
+    array = array if isinstance(array, da.Array) else da.asarray(to_ndarray(array, argument))
     return checked_matrix(array, check_dtype(array.dtype), argument)
 
 
@@ -199,7 +206,9 @@ def _matrix_source(matrix: Matrix, column: Labels, location: str) -> Source:
 
 def select_samples(source: Source, where: LabelsLike, ignore_index: int | None) -> Source:
     """Return the source of the samples that count."""
-    conditions = sample_conditions(_open_mask(where, source.lead), ignore_index, source.labels, source.lead)
+    conditions = sample_conditions(
+        _open_mask(where, source.sample_shape), ignore_index, source.labels, source.sample_shape
+    )
     return source.with_conditions(conditions)
 
 
@@ -214,7 +223,7 @@ def _as_matrix(scores: object, missing: str | None) -> Matrix:
     """Return stored scores and blocks unchanged, anything else as a plain array."""
     if is_stored(scores) and missing is not None:
         return open_arrays(scores, missing=missing).scores
-    return scores if is_stored(scores) or isinstance(scores, da.Array) else plain_array(scores)
+    return scores if is_stored(scores) or isinstance(scores, da.Array) else to_ndarray(scores)
 
 
 def as_lazy(scores: ScoresLike, **opening: Unpack[Opening]) -> tuple[Source, xr.DataArray | None]:
@@ -246,7 +255,7 @@ def lazy_matrix(values: object, argument: str) -> da.Array:
         return values
     if is_zarr(values):
         return lazy_array(open_labels(values, None, "fill"))  # zarr omits chunks of empty sets
-    return da.from_array(plain_array(values, argument))
+    return da.from_array(to_ndarray(values, argument))
 
 
 def open_input(scores: ScoresLike, missing: str | None = None) -> object:
@@ -303,7 +312,7 @@ def align(frame: xr.DataArray, values: LabelsLike, argument: str) -> LabelsLike:
 
 
 def _origin(frame: xr.Dataset | xr.DataArray) -> str:
-    return shown(frame.encoding.get("source", ""))
+    return redact(frame.encoding.get("source", ""))
 
 
 def _order_axes(frame: xr.DataArray) -> xr.DataArray:
@@ -342,7 +351,7 @@ def _unwrap_array(frame: xr.DataArray) -> Matrix:
 def check_scores(scores: Matrix) -> None:
     """Refuse scores that are not a matrix of real numbers with samples and classes."""
     if isinstance(scores, da.Array):
-        plain_block(scores._meta)
+        block_to_ndarray(scores._meta)
     location = str(scores.store_path.store) if is_stored(scores) else ""
     if scores.ndim < 2:
         raise ScoresError(
@@ -398,7 +407,7 @@ def as_label_array(labels: LabelsLike) -> Matrix:
     if is_stored(labels):
         check_label_dtype(labels.dtype if is_text(labels) else decoded_dtype(labels), labels.ndim)
         return labels
-    array = checked_labels(labels) if isinstance(labels, da.Array) else plain_labels(labels)
+    array = checked_labels(labels) if isinstance(labels, da.Array) else labels_to_ndarray(labels)
     check_label_dtype(array.dtype, array.ndim)
     return array
 

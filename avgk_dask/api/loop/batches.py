@@ -11,7 +11,7 @@ from ...arrays import Array, Bools, Dtype, Ints
 from ...bands.passes import pack
 from ...errors import DtypeError, LabelsError
 from ...kernels.keys import check_dtype
-from ...masks import plain_array
+from ...masks import to_ndarray
 from ...store.write.batches import as_labels, as_numpy, as_scores, check_labels, check_scores
 from ..inputs.lazy_scores import flat_labels, sample_conditions
 
@@ -72,7 +72,7 @@ def _with_clusters(
         raise LabelsError(
             f"labels must be class numbers for clusters; got {got}. Pass one for each sample, or leave clusters out."
         )
-    column = plain_array(as_numpy(clusters), "clusters", LabelsError)
+    column = to_ndarray(as_numpy(clusters), "clusters", LabelsError)
     numbering = "Number them, for example with numpy.unique(clusters, return_inverse=True)[1], for all batches at once."
     if column.dtype.kind not in "iu":
         raise DtypeError(f"clusters must be integers; got dtype {column.dtype}. {numbering}")

@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from ...axis_names import check_batch, check_names, names_from_list
-from ...credentials import shown
-from ...errors import AvgkError, LabelsError, OptionError, ScoresError, warn_of
+from ...credentials import redact
+from ...errors import AvgkError, LabelsError, OptionError, ScoresError, warn_about
 from ...exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ...results.datasets import kind_sentence
 from ..breakdowns import classes_result
@@ -245,7 +245,7 @@ class Evaluator:
                 result = outcome_result(outcome, state.spec.straddle, 1)
         if state.is_masked:
             result.attrs["n_left_out"] = state.n_given - state.n_samples
-        warn_of(kind_sentence(result))
+        warn_about(kind_sentence(result))
         return result
 
     def merge(self, other: Evaluator) -> Self:
@@ -326,5 +326,5 @@ class Evaluator:
             refused here, or by the first call that uses the inconsistent part.
         """
         evaluator = cls.__new__(cls)
-        evaluator._state, evaluator._failed, evaluator._file = read_state(path), None, shown(path)
+        evaluator._state, evaluator._failed, evaluator._file = read_state(path), None, redact(path)
         return evaluator

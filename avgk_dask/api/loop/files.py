@@ -20,17 +20,17 @@ from ...arrays import Array, Dtype
 from ...bands.passes import SampleGroups
 from ...engine.events import ROW_BITS
 from ...engine.plan import ScanPlan, ScanShape, Wave
-from ...engine.ranked import KeyHistogram, RankedTally, narrow_dtype
+from ...engine.ranked import KeyHistogram, RankedTally
 from ...engine.tally import BinCounts, ScanTally
+from ...engine.zones import N_BINS, ZoneTable, shift_to_fit
 from ...errors import AvgkError, OptionError, ReadError
 from ...exact.budgets import parse_budgets
 from ...exact.sums import ExactSums
-from ...kernels.keys import KEY_MAX, check_dtype, key_range
-from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
+from ...kernels.keys import KEY_MAX, check_dtype, key_range, narrow_dtype
 from ...records import Record
-from ...store.where.addresses import shown
+from ...store.where.addresses import redact
 from ...store.write.batches import check_labels
-from ...store.write.shelves import Shelf
+from ...store.write.hashed_folder import HashedFolder
 from ..options import check_nan_policy
 from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
 from .open_scan import ALL_BANDS, OpenScan
@@ -164,7 +164,7 @@ class SavedEvaluator(Record):
 
 def write_state(path: object, state: EvaluatorState) -> None:
     """Write an evaluator atomically, replacing an existing file."""
-    shelf, name = _parse_path(path)
+    hashed_folder, name = _parse_path(path)
     spec = state.spec
     saved = SavedEvaluator(
         spec.n_classes,
@@ -178,16 +178,16 @@ def write_state(path: object, state: EvaluatorState) -> None:
         () if state.hints is None else (state.hints,),
         state.class_names or (),
     )
-    shelf.write(name, saved.to_parts())
+    hashed_folder.write(name, saved.to_parts())
 
 
 def read_state(path: object) -> EvaluatorState:
     """Return the evaluator in a file; ReadError if it does not exist, is damaged, or its content is invalid."""
-    shelf, name = _parse_path(path)
-    data = shelf.read(name)
+    hashed_folder, name = _parse_path(path)
+    data = hashed_folder.read(name)
     if data is None:
-        raise ReadError(f"no readable evaluator in {shown(path)}: the file is absent or damaged. Check the path.")
-    with naming_file(shown(path), AvgkError):
+        raise ReadError(f"no readable evaluator in {redact(path)}: the file is absent or damaged. Check the path.")
+    with naming_file(redact(path), AvgkError):
         return _restore(SavedEvaluator.from_bytes(data))
 
 
@@ -374,13 +374,13 @@ def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) 
             _require(_in_range(0, KEY_MAX, strata.strata), "invalid strata of ties")
 
 
-def _parse_path(path: object) -> tuple[Shelf, str]:
+def _parse_path(path: object) -> tuple[HashedFolder, str]:
     """Return the folder of a file, and its name there."""
     if not isinstance(path, (str, os.PathLike)) or not os.path.basename(os.fspath(path)):
-        raise OptionError(f"path must be that of a file; got {shown(path)!r}. Name a file, such as evaluator.avgk.")
+        raise OptionError(f"path must be that of a file; got {redact(path)!r}. Name a file, such as evaluator.avgk.")
     text = str(os.fspath(path))
     if "://" not in text:
         text = os.path.abspath(text)
     elif "#" in text or "?" in text:
-        raise OptionError(f"path must be that of a file, without query or fragment; got {shown(path)!r}. Name a file.")
-    return Shelf.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)
+        raise OptionError(f"path must be that of a file, without query or fragment; got {redact(path)!r}. Name a file.")
+    return HashedFolder.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)

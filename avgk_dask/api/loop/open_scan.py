@@ -21,9 +21,9 @@ from ...engine.plan import ScanPlan, ScanShape
 from ...engine.search import ThresholdSearch
 from ...engine.tally import BinCounts, ScanTally
 from ...engine.waves import certain_bracket, fold, narrow
+from ...engine.zones import N_BINS, ZoneTable, shift_to_fit
 from ...exact.budgets import count_labels, window_start
 from ...kernels.keys import key_range
-from ...kernels.zones import N_BINS, ZoneTable, shift_to_fit
 
 #: A number of samples that is never reached.
 UNLIMITED = 1 << 40

@@ -28,15 +28,15 @@ from ...engine.ties import CutPlan, ExtremesSearch, TieCut, TieCuts, WantedTies,
 from ...errors import UnsettledError
 from ...exact.budgets import count_labels, largest_integer, window_start
 from ...exact.sums import ExactSums
-from ...kernels.dispatch import work_on
+from ...kernels.dispatch import set_problem_size
 from ...kernels.keys import check_dtype, key_range
 from ...records import Record
 from ...settings import setting
 from ...sources.readers import ShapeOnlyReader
 from ...sources.source import Source
+from ...statistics.ambiguity import n_ranked
+from ...statistics.outcome import Grouping, Outcome
 from ...threads import give_back_memory
-from ..outcome import Grouping, Outcome
-from ..straddle import n_ranked
 from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch, WaitingRows
 from .open_scan import ALL_BANDS, UNLIMITED, OpenScan, first_plan, plan_brackets
 
@@ -104,7 +104,7 @@ def with_first_ties(search: ThresholdSearch, ties: Sequence[FirstTies]) -> Thres
     """Settle the pending cuts of a search with the ties that have arrived."""
     cuts: list[TieCut] = []
     for first in ties:
-        selection = search.found.get(first.budget)
+        selection = search.selections.get(first.budget)
         if selection is None or selection.cut is None or not selection.cut.pending or selection.key != first.key:
             continue
         if selection.cut.n_ties == selection.n_kept == first.n_taken:
@@ -191,7 +191,7 @@ class StreamingScan:
         """Return the scan and the ties after one more piece."""
         scan = self._begin(rows.scores) if self.scan is None else self.scan
         n_rows, n_samples = len(rows.scores), scan.n_rows + len(rows.scores)
-        work_on(n_samples * self.spec.n_classes)
+        set_problem_size(n_samples * self.spec.n_classes)
         sample_rows = np.unique((2 * np.arange(_SAMPLE_ROWS) + 1) * n_rows // (2 * _SAMPLE_ROWS))
         looked = np.stack([np.full_like(sample_rows, scan.n_bands), sample_rows]).tobytes()
         shape = replace(scan.plan.shape, looked=looked, ranked_bins=self._ranked_bins(n_samples))
@@ -241,7 +241,7 @@ class StreamingScan:
     def outcome(self) -> Outcome:
         """Return the outcome for all budgets; thresholds that were not retained are refused."""
         source = self._source(self.n_samples)
-        work_on(math.prod(source.shape))
+        set_problem_size(math.prod(source.shape))
         if self.scan is None:
             search = self._settle_small(source)
         else:
@@ -264,8 +264,8 @@ class StreamingScan:
         counts = [count_labels(budget, source.shape[0]) for budget in self.spec.budgets]
         windows = [window_start(count) for count in counts] if self.windowed else []
         search = self._drive(ThresholdSearch.begin(self._shape(source), counts, windows=windows))
-        extremes = ExtremesSearch.begin(self.dtype, self.spec.n_classes, setting("ranked-bins"), search.found)
-        return replace(search, found=self._drive(extremes).settle(search.found))
+        extremes = ExtremesSearch.begin(self.dtype, self.spec.n_classes, setting("ranked-bins"), search.selections)
+        return replace(search, selections=self._drive(extremes).settle(search.selections))
 
     def _drive(self, search: AnySearch) -> AnySearch:
         """Run all passes of a search over the waiting rows."""
@@ -285,13 +285,17 @@ class StreamingScan:
         search = scan.settle()
         low = key_range(self.dtype)[0]
         floors = scan.plan.zones.interval(scan.plan.zones.n_intervals - 1)
-        brackets = [(s.key, s.key) if s.key >= low else floors for s in search.found.values()] + scan.window_brackets()
+        brackets = [
+            (s.key, s.key) if s.key >= low else floors for s in search.selections.values()
+        ] + scan.window_brackets()
         if search.plan is not None:
             zones = search.plan.zones
             brackets += [zones.interval(j) for j in range(zones.n_intervals)]
         lows, highs = zip(*brackets, strict=True)
         ties = [
-            FirstTies(i, s.key, s.n_kept, ()) for i, s in search.found.items() if s.cut is not None and s.cut.pending
+            FirstTies(i, s.key, s.n_kept, ())
+            for i, s in search.selections.items()
+            if s.cut is not None and s.cut.pending
         ]
         return Hints(lows, highs, tuple(ties))
 
@@ -331,7 +335,7 @@ class EvaluatorState:
 def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> None:
     """Raise if a threshold was not retained, or a budget ends among counted ties or needs their soft labels."""
     outside = sorted({float(budgets[i % len(budgets)]) for i in search.open})
-    selections = {float(budgets[i]): s for i, s in search.found.items()}
+    selections = {float(budgets[i]): s for i, s in search.selections.items()}
     cut = [k for k, s in selections.items() if s.cut is not None and s.cut.pending]
     soft = [k for k, s in selections.items() if s.extremes is None and k not in cut]
     reasons = (

@@ -346,7 +346,7 @@ def count_sets(rows: Any, zones: Any, thresholds: Any, ties_left: Any, cells: An
 
 
 @njit(nogil=True, cache=True)
-def tell_sets(
+def measure_sets(
     keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
 ) -> None:
     first = 0

@@ -261,7 +261,7 @@ def add_strata(above: Any, label_zones: Any, strata: Any, sizes: Any, hits: Any)
     np.add.at(hits, strata, label_zones[:, None] <= 2 * np.arange(above.shape[1]))
 
 
-def tell_sets(
+def measure_sets(
     keys: Any, lengths: Any, label_indices: Any, thresholds: Any, ties_left: Any, sizes: Any, hits: Any
 ) -> None:
     """Write the size of each row's set for each threshold, a key, and whether it holds the row's label.

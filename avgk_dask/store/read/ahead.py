@@ -21,7 +21,7 @@ from zarr.abc.store import ByteRequest
 
 from ...threads import in_forked_child, is_cancelled, process_memory
 from ..where.addresses import StoredArray, begin, get
-from .checked import CheckedStore, Checks, Wrapping, n_ranges
+from .checked import CheckedStore, Checks, StoreWrapper, n_ranges
 from .grids import grid_of, most_bytes
 from .listing import chunk_key
 from .manifest import indices_within
@@ -113,7 +113,7 @@ BUDGET = Budget()
 in_forked_child(BUDGET.reset)
 
 
-class FetchedStore(Wrapping):
+class FetchedStore(StoreWrapper):
     """Returns each fetched chunk once; reads everything else from the inner store."""
 
     def __init__(self, store: CheckedStore) -> None:

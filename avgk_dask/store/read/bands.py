@@ -40,7 +40,6 @@ def row_boxes(sample_shape: tuple[int, ...], first: int, last: int) -> list[Box]
     [(slice(2, 5, None),)]
     >>> [[(axis.start, axis.stop) for axis in box] for box in row_boxes((4, 3), 2, 11)]
     [[(0, 1), (2, 3)], [(1, 3), (0, 3)], [(3, 4), (0, 2)]]
-
     """
     if len(sample_shape) == 1:
         return [(slice(first, last),)]
@@ -111,12 +110,11 @@ def plan_bands(
     ([0, 4, 8, 10], [0, 4, 8])
     >>> plan_bands(Axis(1000, 1), Axis(8, 8), 4, slab_bytes=1 << 20, band_bytes=1 << 20)[0][:4]
     [0, 31, 62, 93]
-
     """
     most = min(band_bytes // max(classes.n * itemsize, _ROW_BYTES), rows.n // _LEAST_BANDS)
-    bands = rows.joined(most)
+    bands = rows.join_chunks(most)
     n_rows = max(rows.size, *(last - first for first, last in pairwise(bands)), 1)
-    return bands, classes.joined(slab_bytes // (n_rows * itemsize))
+    return bands, classes.join_chunks(slab_bytes // (n_rows * itemsize))
 
 
 @dataclass(frozen=True)

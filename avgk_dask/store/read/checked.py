@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _STORE: Any = Store
 
 
-class Wrapping(WrapperStore[Store]):
+class StoreWrapper(WrapperStore[Store]):
     """Wraps a store; subclasses see every read in ``get`` and every write in ``set``.
 
     zarr's own wrapper forwards all other methods (for several parts, many keys, or without its event loop) to the inner store,
@@ -156,7 +156,7 @@ class Checks:
         return cause(error, self.secrets)
 
 
-class CheckedStore(Wrapping):
+class CheckedStore(StoreWrapper):
     """Wraps a store and checks every whole chunk that is read."""
 
     def __init__(self, store: Store, checks: Checks) -> None:

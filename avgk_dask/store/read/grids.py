@@ -51,7 +51,6 @@ class Axis:
         --------
         >>> Axis(10, 4).indices(3, 9), Axis(10, 6, (1, 7, 10)).indices(1, 8)
         (range(0, 3), range(1, 3))
-
         """
         if self.ends is None:
             return range(first // self.size, -(-last // self.size))
@@ -61,14 +60,13 @@ class Axis:
         """Return the bounds of the chunks."""
         return [*range(0, self.n, self.size), self.n] if self.ends is None else [0, *self.ends]
 
-    def joined(self, most: float) -> list[int]:
+    def join_chunks(self, most: float) -> list[int]:
         """Join chunks into stretches of at most ``most`` values, unless a single chunk has more; return their bounds.
 
         Examples
         --------
-        >>> Axis(10, 2).joined(5), Axis(10, 6, (1, 3, 9, 10)).joined(4)
+        >>> Axis(10, 2).join_chunks(5), Axis(10, 6, (1, 3, 9, 10)).join_chunks(4)
         ([0, 4, 8, 10], [0, 3, 9, 10])
-
         """
         if self.ends is None:
             step = self.size * max(1, int(most // self.size))
@@ -127,16 +125,15 @@ class Layout:
     codec: str = "blosc"
 
     @classmethod
-    def of(
+    def for_columns(
         cls, columns: int, itemsize: int, *, chunk_rows: int | None = None, shard_chunks: int = 1, codec: str = "blosc"
     ) -> Layout:
         """Return the layout of whole rows that is fastest to read.
 
         Examples
         --------
-        >>> Layout.of(1000, 4).chunk_rows
+        >>> Layout.for_columns(1000, 4).chunk_rows
         2500
-
         """
         if codec not in CODECS:
             raise OptionError(f"codec must be one of {', '.join(CODECS)}; got {codec!r}. Leave it out for blosc.")

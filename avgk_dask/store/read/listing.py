@@ -29,7 +29,7 @@ from ..where.addresses import (
     explain,
     find_files,
     read_key,
-    shown,
+    redact,
     wait,
     zip_entries,
 )
@@ -65,12 +65,12 @@ def list_keys(store: Store, prefix: str) -> dict[str, int | None] | None:
         return None
 
 
-def listed_keys(store: Store, prefix: str) -> dict[str, int | None]:
+def list_keys_or_raise(store: Store, prefix: str) -> dict[str, int | None]:
     """Return the keys below a prefix with their lengths, as ``list_keys``; raise ReadError if the store cannot be listed."""
     keys = list_keys(store, prefix)
     if keys is None:
         raise ReadError(
-            f"could not list {shown(bare_store(store))}, which writing needs. Check its address and permissions, and try again."
+            f"could not list {redact(bare_store(store))}, which writing needs. Check its address and permissions, and try again."
         )
     return keys
 
@@ -83,7 +83,7 @@ def list_entries(store: Store, prefix: str) -> Iterable[Entry] | None:
     if isinstance(store, ZipStore):
         return (Entry(i.filename, i.file_size, i.CRC) for i in zip_entries(store) if i.filename.startswith(below))
     if isinstance(store, ObjectStore):
-        return None if type(store.store).__name__ == "HTTPStore" else objects(store.store, prefix)
+        return None if type(store.store).__name__ == "HTTPStore" else list_objects(store.store, prefix)
     if isinstance(store, FsspecStore):
         return None if "http" in str(store.fs.protocol) else _fsspec_files(store, prefix)
     return wait(_other_keys(store, below), timeout=_LIST_SECONDS) if store.supports_listing else None
@@ -131,7 +131,7 @@ def map_batches(work: Callable[[Sequence[Item]], Result], items: Sequence[Item])
         yield from pool.map(work, batches)
 
 
-def objects(store: ObjectClient, prefix: str) -> Iterator[Entry]:
+def list_objects(store: ObjectClient, prefix: str) -> Iterator[Entry]:
     """Yield the objects of an object store below a prefix."""
     import obstore
 
@@ -142,7 +142,7 @@ def objects(store: ObjectClient, prefix: str) -> Iterator[Entry]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        refuse(ReadError(f"could not list {shown(store)}: its client failed. Check the endpoint."))
+        refuse(ReadError(f"could not list {redact(store)}: its client failed. Check the endpoint."))
 
 
 def _fsspec_files(store: FsspecStore, prefix: str) -> list[Entry]:

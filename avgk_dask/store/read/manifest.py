@@ -96,7 +96,6 @@ def index_of(array: str, key: str, grid: tuple[int, ...] | None = None) -> tuple
     --------
     >>> index_of("run/scores", "run/scores/c/3/0"), index_of("", "3.0"), index_of("labels", "scores/c/0")
     ((3, 0), (3, 0), None)
-
     """
     prefix = f"{array}/" if array else ""
     if not key.startswith(prefix):

@@ -14,7 +14,7 @@ import zarr
 from zarr.abc.store import Store
 from zarr.storage import StorePath
 
-from ...credentials import shown
+from ...credentials import redact
 from ...errors import AvgkError, StoreError, refuse
 from ...settings import setting
 from ..where.addresses import StoredArray, ZarrArray, is_uneven
@@ -88,7 +88,7 @@ class CheckedGroup:
         folder, base = self._split(name)
         seal = seal_of(self.store, folder)
         if seal is not None and base in seal.manifest:
-            return sealed_array(self.store, folder, base, seal)
+            return open_sealed(self.store, folder, base, seal)
         with metadata_errors(self.store, name):
             node = self.group.get(name)
         if isinstance(node, zarr.Array):
@@ -96,7 +96,7 @@ class CheckedGroup:
         names, location = self.names(), self.store.checks.location
         near = difflib.get_close_matches(name, names, 1)
         hint = f"Did you mean {near[0]!r}?" if near else "Name the array to use."
-        raise StoreError(f"{location} has no array {shown(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
+        raise StoreError(f"{location} has no array {redact(name)!r}; it has {', '.join(names) or 'no arrays'}. {hint}")
 
     def has(self, name: str) -> bool:
         """Whether a node of this name exists, or the seal lists it."""
@@ -149,7 +149,7 @@ class CheckedGroup:
         return "/".join(part for part in (self.group.path, folder) if part), base
 
 
-def sealed_array(store: CheckedStore, folder: str, name: str, seal: Seal) -> ZarrArray:
+def open_sealed(store: CheckedStore, folder: str, name: str, seal: Seal) -> ZarrArray:
     """Return an array that a seal covers, its reads checked against its digests."""
     location, path = store.checks.location, _join(folder, name)
     # Consolidating a finished store again may spell the metadata differently: such a copy is ignored, and the array's own used.
@@ -199,7 +199,7 @@ def metadata_errors(store: CheckedStore, name: str) -> Iterator[None]:
     except AvgkError:
         raise
     except Exception as error:
-        array = f"array {shown(name or '/')!r} of {store.checks.location}"
+        array = f"array {redact(name or '/')!r} of {store.checks.location}"
         refuse(StoreError(f"could not open {array}: {store.checks.scrub(error)}. {_CURE}"))
 
 

@@ -22,19 +22,15 @@ from ..where.addresses import (
     bare_store,
     get,
     list_bucket,
+    redact,
     secrets_of,
-    shown,
     wait,
 )
 from ..where.locations import FileStore, inner_root, locate
 from .checked import CheckedStore, Checks
-from .coordinates import class_names_of_group, fitting_names
-from .coordinates import coordinate_of as coordinate_of
-from .coordinates import dimensions_of as dimensions_of
-from .coordinates import is_text as is_text
-from .coordinates import read_values as read_values
+from .coordinates import class_names_of_group, dimensions_of, fitting_names
 from .manifest import ATTRIBUTE, is_count, table_digest
-from .nodes import CheckedGroup, seal_of, sealed_array, with_checks, with_store
+from .nodes import CheckedGroup, open_sealed, seal_of, with_checks, with_store
 
 #: Seconds in which a store must answer the first requests.
 _OPEN_SECONDS = 20
@@ -174,7 +170,7 @@ def open_node(
         source = locate(place, storage_options)
         path = inner_root(source)
     secrets = secrets_of(source, store, storage_options)
-    checked = CheckedStore(source, Checks(shown(place), missing or "raise", secrets=secrets))
+    checked = CheckedStore(source, Checks(redact(place), missing or "raise", secrets=secrets))
     # A group that was opened without its consolidated metadata is opened without them again.
     ignores_copies = isinstance(store, zarr.Group) and store.metadata.consolidated_metadata is None
     node = _open(checked, path, use_consolidated=False if ignores_copies else None)
@@ -188,7 +184,7 @@ def open_node(
     folder, _, name = path.rpartition("/")
     seal = seal_of(checked, folder) if path else None
     if seal is not None and name in seal.manifest:
-        return sealed_array(checked, folder, name, seal), checked
+        return open_sealed(checked, folder, name, seal), checked
     return with_checks(node, checked, path), checked
 
 

@@ -147,14 +147,14 @@ def zip_entries(store: ZipStore) -> list[zipfile.ZipInfo]:
         return archive.infolist()
 
 
-def inside(store: object) -> Store | None:
+def inner_store(store: object) -> Store | None:
     """Return the store inside a wrapper, or None if it is not a wrapper."""
     return store._store if isinstance(store, WrapperStore) else None
 
 
 def bare_store(store: Store) -> Store:
     """Return the store inside all wrappers."""
-    while (inner := inside(store)) is not None:
+    while (inner := inner_store(store)) is not None:
         store = inner
     return store
 
@@ -198,13 +198,13 @@ async def create(store: FsspecStore, key: str, data: bytes) -> bool:
     return True
 
 
-def shown(place: object) -> str:
+def redact(place: object) -> str:
     """Return a path, a URL or the location of a Zarr store without credentials."""
     if isinstance(place, StorePath):
-        return f"{shown(place.store)}/{place.path}".rstrip("/")
+        return f"{redact(place.store)}/{place.path}".rstrip("/")
     if isinstance(place, (FsspecStore, ObjectStore)):
-        return credentials.shown(address_of(place))
-    return hide(str(place)) if isinstance(place, Store) else credentials.shown(place)
+        return credentials.redact(address_of(place))
+    return hide(str(place)) if isinstance(place, Store) else credentials.redact(place)
 
 
 def address_of(store: Store) -> str:
@@ -298,7 +298,7 @@ def refuse_forked(store: Store) -> None:
         is_stale = getattr(inner.fs, "_pid", os.getpid()) != os.getpid()
     if is_stale:
         raise StoreError(
-            f"{shown(inner)} cannot be used in this process: its client's threads did not survive the fork of the process. "
+            f"{redact(inner)} cannot be used in this process: its client's threads did not survive the fork of the process. "
             f"Instead of forking, {FORK_CURE}."
         )
 

@@ -31,7 +31,7 @@ from ...credentials import is_url, shown_address
 from ...errors import OptionError, StoreError, refuse
 from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
 from ...files.rows import SUFFIXES, AnyRows, check_plain, file_advice, is_pickle, path_advice
-from .addresses import Options, advice, byte_bounds, cause, explain, refuse_forked, secrets_of, shown, zip_entries
+from .addresses import Options, advice, byte_bounds, cause, explain, redact, refuse_forked, secrets_of, zip_entries
 
 #: The extra to install for each protocol.
 CLOUDS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
@@ -97,7 +97,7 @@ def open_cloud(url: str, options: Options, *, write: bool, required: bool) -> St
         store = of_url(address, **settings)
     except Exception as error:  # obstore's exceptions, and those about invalid URLs
         why = explain(error, secrets_of(url, options), "Check the options.")
-        refuse(StoreError(f"could not open {shown(url)}: {why}"))
+        refuse(StoreError(f"could not open {redact(url)}: {why}"))
     return ObjectStore(store, read_only=not write)
 
 
@@ -199,13 +199,13 @@ def _check_endpoint(name: str, address: str) -> None:
 
 def _local(path: str, write: bool) -> Store:
     if is_url(path) and path.rpartition("::")[2].split(":")[0].lower() in known_implementations:
-        raise StoreError(f"store must be a path or a URL with two slashes; got {shown(path)!r}. Pass a URL as text.")
+        raise StoreError(f"store must be a path or a URL with two slashes; got {redact(path)!r}. Pass a URL as text.")
     if write:
         if path.endswith(".zip"):
             raise StoreError(f"store must be a folder or a URL to be written; got {path!r}. Zip the finished store.")
         return LocalStore(os.path.abspath(path))  # workers may have another working directory
     if not os.path.exists(path):
-        raise StoreError(f"no such store or file: {shown(path)!r}. {_find_replaced(path) or path_advice(path)}")
+        raise StoreError(f"no such store or file: {redact(path)!r}. {_find_replaced(path) or path_advice(path)}")
     check_plain(path)
     if os.path.isfile(path) and zipfile.is_zipfile(path) and not (path.endswith(".npz") or is_pickle(path)):
         return ZipStore(path, mode="r")
@@ -241,10 +241,10 @@ def _through_fsspec(url: str, scheme: str, options: Options, write: bool) -> Sto
         if isinstance(error, ImportError):
             package = f"avgk_dask[{CLOUDS[scheme]}]" if scheme in CLOUDS else "the fsspec file system of this protocol"
             why = why.partition(": ")[2]
-            refuse(StoreError(f"{shown(url)} needs a client that is not installed ({why}). Install {package}."))
+            refuse(StoreError(f"{redact(url)} needs a client that is not installed ({why}). Install {package}."))
         if isinstance(error, (ValueError, TypeError)):
-            refuse(StoreError(f"store must be a path or a URL that fsspec knows; got {shown(url)} ({why}). Check it."))
-        refuse(StoreError(f"could not open {shown(url)}: {why}. {advice(why, 'Check the URL and the options.')}"))
+            refuse(StoreError(f"store must be a path or a URL that fsspec knows; got {redact(url)} ({why}). Check it."))
+        refuse(StoreError(f"could not open {redact(url)}: {why}. {advice(why, 'Check the URL and the options.')}"))
 
 
 def _for_s3fs(options: Options) -> Options:

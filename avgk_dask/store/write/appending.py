@@ -24,11 +24,11 @@ from zarr.codecs import ShardingCodec
 from ...arrays import Array, Dtype
 from ...errors import OptionError, StoreError
 from ...kernels.keys import check_dtype
-from ..read.checked import CheckedStore, Checks, Wrapping
+from ..read.checked import CheckedStore, Checks, StoreWrapper
 from ..read.grids import CODECS, LABEL_ROWS, chunks_of, codecs, outer_sizes
-from ..read.listing import chunk_key, listed_keys
+from ..read.listing import chunk_key, list_keys_or_raise
 from ..read.manifest import ATTRIBUTE, FORMAT, STAGED, Digest, Document, Seal, chunk_grid, digest_of, index_of, is_count
-from ..read.nodes import seal_of, sealed_array
+from ..read.nodes import open_sealed, seal_of
 from ..where.addresses import Options, StoredArray, is_uneven, read_key, secrets_of, wait, write_key, writing
 from .drafts import Draft, Plan
 from .journal import RECORD, read_append_record
@@ -97,7 +97,7 @@ class Finished:
         checked = CheckedStore(store, Checks(location, secrets=secrets_of(store, *secret)))
         seal = seal_of(checked, "") or Seal(FORMAT, False)
         attributes = (checked.document("zarr.json") or {}).get("attributes") or {}
-        arrays = {name: sealed_array(checked, "", name, seal) for name in seal.manifest}
+        arrays = {name: open_sealed(checked, "", name, seal) for name in seal.manifest}
         documents = {name: read_document(store, f"{name}/zarr.json", location) for name in arrays}
         for name, document in documents.items():
             if not seal.covers(name, document):
@@ -275,7 +275,7 @@ class Append:
 
     def finish(self) -> None:
         """Replace the old store; from the first write to the last it is marked incomplete."""
-        self._draft.check(surely=True)
+        self._draft.check(always=True)
         recording, location = self._draft.group.store, self.old.location
         staged = {key: digest for key, digest in recording.digests.items() if self._replaces(key, digest)}
         values = _read_staged(self._store, location, staged)
@@ -292,7 +292,7 @@ class Append:
         return self._staged.is_staged(key) and not is_same
 
 
-class StagedStore(Wrapping):
+class StagedStore(StoreWrapper):
     """Wraps a finished store, through which its successor is written: everything is staged but chunks after the old ones."""
 
     def __init__(self, store: Store, n_stored: Mapping[str, int]) -> None:
@@ -354,7 +354,7 @@ def _move_in(store: Store, values: Mapping[str, bytes]) -> None:
     lease = lease_of(store)
     for key in sorted(values, key=lambda key: (key == _ROOT, key)):
         if lease:
-            lease.check(surely=key == _ROOT)
+            lease.check(always=key == _ROOT)
         write_key(store, key, values[key])
     wait(store.delete_dir(_FOLDER))
 
@@ -375,7 +375,7 @@ def settle(store: Store, location: str) -> str | None:
     if is_staged:
         warn_leftover(f"finished an append to {location} whose writer was gone; {once}")
         return rows
-    if listed_keys(store, _FOLDER):
+    if list_keys_or_raise(store, _FOLDER):
         staged = read_key(store, f"{_FOLDER}/{_ROOT}")
         is_done = staged == read_key(store, _ROOT) or (staged is None and rows is not None)
         drop_staged(store, location)
@@ -404,7 +404,7 @@ def drop_staged(store: Store, location: str) -> None:
     draft = Draft.reopen(store, location)
     for name in draft.names:
         n_stored = chunk_grid(draft.group[name])[0]
-        for key in listed_keys(store, f"{name}/c"):
+        for key in list_keys_or_raise(store, f"{name}/c"):
             index = index_of(name, key)
             if index and index[0] >= n_stored:
                 wait(store.delete(key))

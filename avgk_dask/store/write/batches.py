@@ -11,17 +11,17 @@ from numpy.typing import DTypeLike, NDArray
 from ...arrays import Array, Bools, Dtype
 from ...errors import DtypeError, LabelsError, ScoresError, label_cure
 from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
-from ...masks import check_label_range, check_soft_labels, plain_array, plain_labels
+from ...masks import check_label_range, check_soft_labels, labels_to_ndarray, to_ndarray
 
 
 def as_scores(values: object) -> Array:
     """Return a batch of scores as a NumPy array; refuse masked, missing or sparse values."""
-    return plain_array(as_numpy(values))
+    return to_ndarray(as_numpy(values))
 
 
 def as_labels(values: object) -> Array:
     """Return a batch of labels as a NumPy array, with -1 for masked or missing class numbers."""
-    return plain_labels(as_numpy(values))
+    return labels_to_ndarray(as_numpy(values))
 
 
 def as_numpy(values: Any) -> object:
@@ -162,7 +162,6 @@ def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[n
     --------
     >>> truncate(np.array([[0.1, 0.4, 0.4, 0.1]]), 3)
     (array([[0.4, 0.4, 0.1]]), array([[1, 2, 0]], dtype=int32))
-
     """
     if is_float(block.dtype) and (block != block).any():
         row, class_ = np.argwhere(block != block)[0]

@@ -18,7 +18,7 @@ from zarr.storage import LocalStore
 from ...arrays import Array
 from ...errors import OptionError, StoreError, refuse
 from ...kernels.keys import BFLOAT16
-from ..read.checked import Wrapping
+from ..read.checked import StoreWrapper
 from ..read.grids import LABEL_ROWS, SHARD_CHUNKS, Layout, codecs, grid_of
 from ..read.listing import chunk_key
 from ..read.manifest import (
@@ -43,15 +43,15 @@ from ..where.addresses import (
     ZarrArray,
     bare_store,
     cause,
+    redact,
     secrets_of,
-    shown,
     write_key,
 )
 from .batches import RowBuffer
 from .journal import write_append_record
 from .lease_storage import FOLDER as LEASES
 from .leases import lease_of
-from .targets import check_target, clear, document_bytes, is_begun, read_document, write_document
+from .targets import check_target, clear, document_bytes, has_root, read_document, write_document
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -113,12 +113,12 @@ class Plan:
     def layout(self, itemsize: int) -> Layout:
         """Return the layout of scores with this item size in bytes."""
         columns = self.top_m or self.n_classes
-        return Layout.of(
+        return Layout.for_columns(
             columns, itemsize, chunk_rows=self.chunk_rows, shard_chunks=self.shard_chunks, codec=self.codec
         )
 
 
-class RecordingStore(Wrapping):
+class RecordingStore(StoreWrapper):
     """Wraps a store and records the digest of everything written through it."""
 
     def __init__(self, store: Store, digests: Digests | None = None) -> None:
@@ -126,10 +126,10 @@ class RecordingStore(Wrapping):
         self.digests: Digests = {} if digests is None else digests
 
     def __repr__(self) -> str:
-        return f"RecordingStore({shown(self._store)!r})"
+        return f"RecordingStore({redact(self._store)!r})"
 
     def __str__(self) -> str:
-        return shown(self._store)
+        return redact(self._store)
 
     def _with_store(self, store: Store) -> RecordingStore:
         return type(self)(store, self.digests)
@@ -174,7 +174,7 @@ class Draft:
             check_target(store, location, overwrite)
         state = Seal(FORMAT, False, {"owner": lease.holder.owner if lease else None}).to_state()
         root: Document = {"attributes": {ATTRIBUTE: state}, "zarr_format": 3, "node_type": "group"}
-        if overwrite and is_begun(store):
+        if overwrite and has_root(store):
             write_document(store, "zarr.json", root)  # marks the old store incomplete while the rest is removed
             clear(store, keep=("zarr.json", LEASES))
         root["attributes"] = {**(attributes or {}), ATTRIBUTE: {**state, **(noted or {})}}
@@ -217,11 +217,11 @@ class Draft:
                 f"{number} again."
             )
 
-    def check(self, *, surely: bool = False) -> None:
+    def check(self, *, always: bool = False) -> None:
         """Stop if another writer has taken over."""
         lease = lease_of(self.group.store)
         if lease:
-            lease.check(surely=surely)
+            lease.check(always=always)
 
     def clean(self) -> None:
         """Remove the temporary files of a killed writer."""
@@ -276,7 +276,7 @@ class Draft:
 
     def finish(self, **attributes: object) -> None:
         """Write the manifest, then mark the store complete with a single write of the root's metadata."""
-        self.check(surely=True)
+        self.check(always=True)
         tables = {}
         for name in self.names:
             array = self.group[name]

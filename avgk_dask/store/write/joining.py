@@ -14,9 +14,9 @@ from ...axis_names import AxisNames, check_names, names_from_list
 from ...errors import StoreError
 from ..read.checked import CheckedStore, Checks
 from ..read.grids import LABEL_ROWS
-from ..read.listing import listed_keys
+from ..read.listing import list_keys_or_raise
 from ..read.manifest import ATTRIBUTE, Document, chunk_grid
-from ..read.nodes import CheckedGroup, seal_of, sealed_array
+from ..read.nodes import CheckedGroup, open_sealed, seal_of
 from ..where.addresses import (
     Options,
     StoredArray,
@@ -31,7 +31,7 @@ from ..where.addresses import (
     writing,
 )
 from .drafts import ChunkWriter, Draft
-from .targets import PARTS, claim, is_begun, part_numbers, part_path, refuse_held_parts, writable
+from .targets import PARTS, claim, has_root, part_numbers, part_path, refuse_held_parts, writable
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,6 @@ def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: O
     >>> avgk.join_parts(path, 2)
     >>> avgk.open_scores(path).sizes["sample"]
     6
-
     """
     store, location = writable(path, storage_options)
     with writing(location, path, storage_options):
@@ -129,7 +128,7 @@ def join_parts(path: Writable, n_parts: int | None = None, *, storage_options: O
 
 def _check_root(store: Store, location: str) -> None:
     """Refuse a path without a store, and a store with a part that is being written."""
-    if not is_begun(store):
+    if not has_root(store):
         raise StoreError(f"{location} is not a Zarr store; there is nothing to join. Check the path.")
     refuse_held_parts(store, location)
 
@@ -168,7 +167,7 @@ def _open_parts(
         draft.check_part(number)
         checked = CheckedStore(part_store, Checks(part_location, secrets=secrets_of(part_store, path, options)))
         seal_of(checked, "")  # checks the number of classes against its digest
-        arrays = {name: sealed_array(checked, "", name, draft.seal) for name in draft.seal.manifest}
+        arrays = {name: open_sealed(checked, "", name, draft.seal) for name in draft.seal.manifest}
         yield Part(number, arrays, CheckedGroup(draft.group, checked).attributes(""))
 
 
@@ -190,8 +189,8 @@ def _check_chunks(root: Draft, part: Part) -> None:
     """Refuse a part with a chunk that is neither in its place nor moved already, before anything is moved."""
     source, store = f"{PARTS}/{part.number:05}/", root.group.store
     for name, array in part.arrays.items():
-        lengths = listed_keys(store, f"{source}{name}")
-        moved = set(listed_keys(store, name).values())
+        lengths = list_keys_or_raise(store, f"{source}{name}")
+        moved = set(list_keys_or_raise(store, name).values())
         for index in np.ndindex(*chunk_grid(array)):
             key = f"{source}{name}/c/{'/'.join(map(str, index))}"
             length = int(array.store_path.store.checks.manifest.table[index][0])
@@ -203,7 +202,7 @@ def _check_chunks(root: Draft, part: Part) -> None:
 
 def _check_joined(root: Draft) -> None:
     """Refuse to finish, which removes the parts, if a chunk is not in its new place."""
-    lengths = listed_keys(root.group.store, "")
+    lengths = list_keys_or_raise(root.group.store, "")
     for key, (length, _) in root.digests.items():
         if lengths.get(key, 0) not in (length, None):
             raise StoreError(f"chunk {key} of {root.location} was not moved into its place. Join the parts again.")
@@ -238,7 +237,7 @@ def _move_chunks(root: Draft, part: Part, name: str, row: int) -> int:
     """Move the full chunks of an array of a part to their places from a row on; return the number of rows moved."""
     table = part.arrays[name].store_path.store.checks.manifest.table
     source = f"{PARTS}/{part.number:05}/"
-    remaining = listed_keys(root.group.store, f"{source}{name}")
+    remaining = list_keys_or_raise(root.group.store, f"{source}{name}")
     for index in range(part.n_whole):
         root.check()
         for column in range(table.shape[1]):

@@ -19,7 +19,7 @@ from zarr.abc.store import Store
 
 from ...arrays import Array, Ints
 from ...errors import StoreError
-from ..read.listing import listed_keys
+from ..read.listing import list_keys_or_raise
 from ..read.manifest import Digests, digest_of, is_count
 from ..where.addresses import read_key, remove_key, wait, write_key
 
@@ -93,8 +93,8 @@ class Journal:
 
         A record that is damaged, of another draft, or in the place of another record raises an error.
         """
-        names = listed_keys(self._store, _FOLDER)
-        stored = {key: length for key, length in listed_keys(self._store, "").items() if "/c/" in key}
+        names = list_keys_or_raise(self._store, _FOLDER)
+        stored = {key: length for key, length in list_keys_or_raise(self._store, "").items() if "/c/" in key}
         first_row = 0
         for number in range(len(names)):
             # Only what is listed is read, which excludes pipes. A record is empty after a crash of the system.
@@ -142,7 +142,7 @@ class Journal:
 
     def drop(self, number: int) -> None:
         """Remove the records from a number on; their rows are to be written again."""
-        for key in listed_keys(self._store, _FOLDER):
+        for key in list_keys_or_raise(self._store, _FOLDER):
             if key >= _key(number):
                 wait(self._store.delete(key))
 

@@ -20,7 +20,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
 from ...threads import forkable
-from ..read.listing import list_keys, objects
+from ..read.listing import list_keys, list_objects
 from ..where.addresses import bare_store, create, put, read_key, remove_key, wait, write_key
 
 #: At the root of a draft: a name of neither a node nor a chunk.
@@ -176,7 +176,7 @@ class _LeaseObjects(LeaseKeys):
     """Objects through obstore, created and renewed conditionally if the server supports it."""
 
     def _numbers(self) -> list[int]:
-        return _numbers(entry.key for entry in objects(self._store, self._prefix))
+        return _numbers(entry.key for entry in list_objects(self._store, self._prefix))
 
     def _read(self, number: int) -> StoredLease | None:
         import obstore

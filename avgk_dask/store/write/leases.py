@@ -35,7 +35,7 @@ from zarr.abc.store import Store
 from zarr.storage import WrapperStore
 
 from ...errors import LeftoverWarning, StoreError, WriteError
-from ..where.addresses import inside
+from ..where.addresses import inner_store
 from .lease_storage import LeaseKeys, StoredLease
 
 #: Seconds that a lease lasts without renewal.
@@ -238,10 +238,10 @@ class Lease:
             _HELD.discard(holder.owner)
             raise
 
-    def check(self, *, surely: bool = False) -> None:
+    def check(self, *, always: bool = False) -> None:
         """Stop a writer that has lost its lease; renew it if a third of its time has passed.
 
-        With ``surely`` the stored lease is read even if that costs requests.
+        With ``always`` the stored lease is read even if that costs requests.
         """
         self.refuse_child()
         with self._lock:
@@ -250,7 +250,7 @@ class Lease:
                     f"{self.location} was released by this writer. Continue with ScoreWriter(..., resume=True)."
                 )
             is_due = now() - self._renewed >= self.holder.lasts / 3
-            if not (is_due or surely or self.storage.is_local):
+            if not (is_due or always or self.storage.is_local):
                 return
             lease = self.storage.newest()
             holder = _holder_of(lease)
@@ -347,5 +347,5 @@ def lease_of(store: Store) -> Lease | None:
     """Return the lease under which a store is written, or None."""
     inner: Store | None = store
     while inner is not None and not isinstance(inner, LeasedStore):
-        inner = inside(inner)
+        inner = inner_store(inner)
     return inner.lease if inner is not None else None

@@ -25,7 +25,7 @@ from zarr.storage import FsspecStore, LocalStore, StorePath
 
 from ...arrays import whole_number
 from ...errors import AvgkError, OptionError, StoreError, WriteError
-from ..read.listing import listed_keys
+from ..read.listing import list_keys_or_raise
 from ..read.manifest import ATTRIBUTE, FORMAT, Document, Seal, parse_document
 from ..where.addresses import (
     Options,
@@ -34,8 +34,8 @@ from ..where.addresses import (
     address_of,
     bare_store,
     read_key,
+    redact,
     refuse_forked,
-    shown,
     wait,
     write_key,
     writing,
@@ -94,13 +94,13 @@ def writable(path: object, options: Options | None = None) -> tuple[Store, str]:
     """Return the store to write to and its name."""
     if isinstance(path, Store):
         refuse_forked(path)
-        return path, shown(path)
-    return locate(path, options, write=True), shown(path)
+        return path, redact(path)
+    return locate(path, options, write=True), redact(path)
 
 
 def check_target(store: Store, location: str, overwrite: bool) -> None:
     """Refuse a place that is not empty, unless it is a store that may be overwritten."""
-    exists = is_begun(store)
+    exists = has_root(store)
     if overwrite and exists:
         refuse_held_parts(store, location)
     elif not overwrite and (exists or holds_anything(store)):
@@ -114,7 +114,7 @@ def check_target(store: Store, location: str, overwrite: bool) -> None:
         )
 
 
-def is_begun(store: Store) -> bool:
+def has_root(store: Store) -> bool:
     """Whether a store has the root metadata of a Zarr store."""
     return any(key_exists(store, name) for name in ("zarr.json", ".zgroup", ".zarray"))
 
@@ -139,7 +139,7 @@ def holds_anything(store: Store) -> bool:
             return os.path.lexists(bare.root)
         # Ignore the remains of a writer that was killed before it wrote the root.
         return any(name != LEASES and not name.endswith(".partial") for name in names)
-    return any(not key.startswith(f"{LEASES}/") for key in listed_keys(store, ""))
+    return any(not key.startswith(f"{LEASES}/") for key in list_keys_or_raise(store, ""))
 
 
 def draft_owner(store: Store) -> str | None:
@@ -160,14 +160,14 @@ def clear(store: Store, keep: tuple[str, ...] = (LEASES,)) -> None:
     else:
         if isinstance(bare, FsspecStore):
             bare.fs.invalidate_cache()
-        is_key = {key.split("/")[0]: "/" not in key for key in listed_keys(store, "")}
+        is_key = {key.split("/")[0]: "/" not in key for key in list_keys_or_raise(store, "")}
     for name in sorted(is_key.keys() - set(keep)):
         wait(store.delete(name) if is_key[name] else store.delete_dir(name))
 
 
 def part_numbers(store: Store) -> list[str]:
     """Return the names of the existing parts."""
-    return sorted({key.split("/")[1] for key in listed_keys(store, PARTS) if key.count("/") > 1})
+    return sorted({key.split("/")[1] for key in list_keys_or_raise(store, PARTS) if key.count("/") > 1})
 
 
 def refuse_held_parts(store: Store, location: str) -> None:
@@ -178,7 +178,7 @@ def refuse_held_parts(store: Store, location: str) -> None:
 
 def is_store(path: Path) -> bool:
     """Whether a local path is the root of a Zarr store."""
-    return is_begun(LocalStore(os.fspath(path)))
+    return has_root(LocalStore(os.fspath(path)))
 
 
 class StagingDir:
@@ -239,7 +239,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 
 @contextmanager
-def written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Return where to write a file that then replaces ``path`` in one step; a pipe or device is written directly."""
     if path.exists() and not path.is_file():
         yield path
@@ -348,7 +348,7 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
     return LeasedStore(store, lease, location)
 
 
-def new_target(
+def open_target(
     path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]
 ) -> AbstractContextManager[LeasedStore]:
     """Lend a place for a new store, which no other run may write meanwhile and which must not overlap with any source.
@@ -372,7 +372,7 @@ def _lend_target(store: Store, location: str, secret: tuple[object, ...], overwr
         leased = claim(store, location, lambda: check_target(store, location, overwrite), whole=True)
     try:
         target = leased.lent()
-        if overwrite and isinstance(bare, LocalStore) and is_begun(store):
+        if overwrite and isinstance(bare, LocalStore) and has_root(store):
             with writing(location, *secret):
                 staging = StagingDir.under(leased.lease, bare.root.resolve())
             target = LeasedStore(LocalStore(staging.new), leased.lease, location, is_lent=True)
@@ -380,7 +380,7 @@ def _lend_target(store: Store, location: str, secret: tuple[object, ...], overwr
         failed = False
         if staging:
             with writing(location, *secret):
-                leased.lease.check(surely=True)
+                leased.lease.check(always=True)
                 staging.swap()
     finally:
         try:
@@ -395,7 +395,7 @@ def _lend_target(store: Store, location: str, secret: tuple[object, ...], overwr
 def _remove_begun(store: Store, location: str, secret: tuple[object, ...], lease: Lease) -> None:
     """Remove an unfinished store, unless another writer has taken it over."""
     try:
-        lease.check(surely=True)
+        lease.check(always=True)
     except WriteError:
         return
     bare = bare_store(store)

@@ -20,7 +20,7 @@ from ...errors import LabelsError, OptionError, StoreError
 from ...kernels.keys import check_dtype
 from ..read.grids import LABEL_ROWS, Layout
 from ..read.manifest import Digests
-from ..where.addresses import Options, StoredArray, Writable, shown, writing
+from ..where.addresses import Options, StoredArray, Writable, redact, writing
 from ..where.locations import MOST_NAMES
 from .appending import CHUNK_ROWS, Append, Finished, check_appendable, drop_staged, settle
 from .batches import Conversion, RowBuffer, as_labels, as_scores, check_labels, check_scores, truncate
@@ -28,7 +28,7 @@ from .drafts import PART, Draft, Plan, write_rows
 from .journal import Journal, JournalRecord, RowsHash, remove_append_record
 from .lease_storage import leases_of
 from .leases import refuse_held
-from .targets import check_target, claim, create_parts, is_begun, part_path, writable
+from .targets import check_target, claim, create_parts, has_root, part_path, writable
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class _WriterOptions:
     def check(self, root: Store, store: Store, location: str) -> None:
         """Refuse a store that another process writes, or that does not fit the options."""
         if self.part is not None:
-            refuse_held(leases_of(root), shown(self.path))
-        if not ((self.resume or self.append) and is_begun(store)):
+            refuse_held(leases_of(root), redact(self.path))
+        if not ((self.resume or self.append) and has_root(store)):
             check_target(store, location, self.overwrite)
         elif self.append:
             check_appendable(store, location)
@@ -161,7 +161,6 @@ class ScoreWriter:
     ...     writer.append(scores, scores.argmax(axis=1))
     >>> writer.n_samples
     40
-
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class ScoreWriter:
         }  # fmt: skip
         self._options = options = _WriterOptions(path, storage_options, plan, resume, append, overwrite, part)
         root, store, self._location = options.locate()
-        if not (append and is_begun(store)):
+        if not (append and has_root(store)):
             self._plan = Plan.from_options(plan, self._location)
         names: Any = (attributes or {}).get("class_names")
         if names is not None:
@@ -211,7 +210,7 @@ class ScoreWriter:
         self._hash = RowsHash() if append else None
         with writing(self._location, *options.secret):
             if part is not None:
-                create_parts(root, shown(path))
+                create_parts(root, redact(path))
             self._leased = claim(store, self._location, partial(options.check, root, store, self._location))
         with self._writing():
             self._open(store, attributes)
@@ -222,7 +221,7 @@ class ScoreWriter:
         """Begin or continue the store."""
         options, location, part = self._options, self._location, self._options.part
         self._journal = Journal(self._leased, location)
-        continues = (options.resume or options.append) and is_begun(store)
+        continues = (options.resume or options.append) and has_root(store)
         last_hash = settle(self._leased, location) if continues else None
         if continues and options.append:
             if last_hash is not None:

@@ -169,7 +169,7 @@ class StoreFacts:
     is_remote: bool
     #: Whether it is a file, and whether the whole file is in memory.
     is_file: bool
-    is_held: bool
+    is_in_memory: bool
     rounding: str | None
 
 
@@ -198,7 +198,7 @@ def gather_facts(array: StoredArray) -> StoreFacts:
         has_checksum=any(name in codec for codec in codecs for name in _CHECKSUMS) or "checksum" in str(codecs),
         is_remote=not is_local(array.store_path.store),
         is_file=isinstance(file, FileStore),
-        is_held=isinstance(file, FileStore) and isinstance(file.file.scores, LoadedRows),
+        is_in_memory=isinstance(file, FileStore) and isinstance(file.file.scores, LoadedRows),
         rounding=array.attrs.get("rounding"),
     )
 

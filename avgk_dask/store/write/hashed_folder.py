@@ -16,7 +16,7 @@ from zarr.storage import LocalStore
 
 from ...errors import ReadError, refuse
 from ...files.sealed import read_file, replace_file
-from ..where.addresses import Options, explain, read_key, remove_key, secrets_of, shown, write_key, writing
+from ..where.addresses import Options, explain, read_key, redact, remove_key, secrets_of, write_key, writing
 from ..where.locations import locate
 
 #: Bytes of a hash.
@@ -24,7 +24,7 @@ _DIGEST = 16
 
 
 @dataclass(frozen=True)
-class Shelf:
+class HashedFolder:
     """Files in a folder or below a URL; it is sent to workers."""
 
     store: Store
@@ -36,15 +36,15 @@ class Shelf:
     owner: str = ""
 
     @classmethod
-    def at(cls, place: object, options: Options | None = None) -> Shelf:
+    def at(cls, place: object, options: Options | None = None) -> HashedFolder:
         """Return the folder at a path, a URL or a Zarr store; nothing is read or written yet."""
         if type(place) is LocalStore:
             place = str(place.root)  # which ``locate`` makes absolute: workers may have another working folder
         if isinstance(place, Store):
-            return cls(place, shown(place), secrets_of(place))
-        return cls(locate(place, options, write=True), shown(place), secrets_of(place, options))
+            return cls(place, redact(place), secrets_of(place))
+        return cls(locate(place, options, write=True), redact(place), secrets_of(place, options))
 
-    def within(self, folder: str) -> Shelf:
+    def within(self, folder: str) -> HashedFolder:
         """Return a subfolder, or this folder if the name is empty."""
         return replace(self, location=f"{self.location}/{folder}", prefix=f"{folder}/") if folder else self
 
