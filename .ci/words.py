@@ -22,7 +22,7 @@ PATTERNS = [
     ("told", r"\b(told|tells|telling|[Tt]ell)\b", 10**6, 10**6),
     ("Where the ... (as 'if')", r"^\s*(Where (the|a|an|it|there|no|not|one)\b)", 10**6, 10**6),
     ("; None where", r"(;( \w+)?|\b(None|NaN|none|0)) where\b", 10**6, 10**6),
-    ("is no probability", r"\b(is|are|was|were) (no|none)\b|\bnone of\b", 10**6, 10**6),
+    ("is no probability", r"(?<!\b[Tt]here )\b(is|are|was|were) (no|none)\b|\bnone of\b", 10**6, 10**6),
     ("so many", r"\bso (many|few|much|large|little)\b", 10**6, 10**6),
     ("Of each budget, ...", r"(^|[.:;\"] )(\s*)Of (each|few|more|several|a|the|all|both|these|two)\b", 10**6, 10**6),
     ("one value a sample", r"\b(one|two|ten|\d+|values?|rows?|columns?|bytes|labels?|integers?|numbers?|tasks?) an? (sample|class|row|score|task|chunk|budget|group|value|column|band|key)\b", 10**6, 10**6),

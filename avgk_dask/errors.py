@@ -323,7 +323,7 @@ class LeftoverWarning(_CleanText, UserWarning):
 
     Cause: a writer was killed and left its lease, its draft or its folder ``.NAME-avgk-…`` next to the target.
 
-    Cure: none is needed; the text says what was done. On the command line it is a line on stderr, unless ``--quiet``.
+    Cure: none is needed; the text states the action taken. On the command line it is a line on stderr, unless ``--quiet``.
 
     Examples
     --------

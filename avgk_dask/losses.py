@@ -54,7 +54,7 @@ def nll(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def brier(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def one_versus_all(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -247,7 +247,7 @@ def evaluate_losses(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------

@@ -50,7 +50,7 @@ def parameters(item) -> list[str]:
 
 
 def complaints(item, doc: str | None = None) -> list[str]:
-    """Return what is missing in the docstring of a public function or class."""
+    """Return the faults of the docstring of a public function or class."""
     sections = split(inspect.getdoc(item) or "" if doc is None else doc)
     missing = [] if sections[""].strip() else ["it has no summary"]
     documented = entries(sections.get("Parameters", ""))

@@ -60,7 +60,7 @@ def error_curve(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -212,7 +212,7 @@ def smallest_k(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------

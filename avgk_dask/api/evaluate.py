@@ -105,7 +105,7 @@ def evaluate(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing. The
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts. The
         earlier run may have been interrupted, or the store may have grown since. Results of another request, store or
         version are refused.
     missing

@@ -160,7 +160,7 @@ def ingest(
     StoreError
         If the source or column does not exist, or ``out`` exists or cannot be written.
     ReadError
-        If a part of the source could not be read, or the new store differs from what was written.
+        If a part of the source could not be read, or the new store differs from the data written to it.
     ScoresError, LabelsError, DtypeError
         If scores or labels have a wrong shape, type or value.
     OptionError

@@ -66,7 +66,7 @@ def straddle_strength(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def ranked_supports(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -229,7 +229,7 @@ def supports_overlap(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------

@@ -122,7 +122,7 @@ def threshold(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -308,7 +308,7 @@ def average_set_size_at(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -377,7 +377,7 @@ def threshold_at(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------

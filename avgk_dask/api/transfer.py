@@ -88,7 +88,7 @@ def transfer(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
     missing
         What a chunk missing from a store means: ``"raise"`` an error that names it (the default), ``"fill"`` the
         array's fill value.

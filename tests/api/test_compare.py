@@ -163,18 +163,18 @@ def test_compare__tells_which_model_is_wrong():
 def test_compare__can_be_shown_from_a_store_and_in_part(tmp_path):
     scores, labels, _ = Simulation(200, 6).rows(0, 200)
     clusters = np.arange(200) // 4
-    found = avgk.compare({"a": scores, "b": scores * 3}, labels, k=[1, 2], straddle=False, clusters=clusters)
-    assert found.attrs["n_clusters"] == 50
-    said = avgk.report.print_comparison(found)
+    result = avgk.compare({"a": scores, "b": scores * 3}, labels, k=[1, 2], straddle=False, clusters=clusters)
+    assert result.attrs["n_clusters"] == 50
+    said = avgk.report.print_comparison(result)
     assert "another 50 clusters of samples" in said
     assert "Not all scores are probabilities" in said
-    found.assign({n: found[n].astype(object) for n in ("model", "other", "rule")}).to_zarr(
+    result.assign({n: result[n].astype(object) for n in ("model", "other", "rule")}).to_zarr(
         tmp_path / "c.zarr", consolidated=False
     )
     back = xr.open_zarr(tmp_path / "c.zarr", consolidated=False)
     assert "Comparison of models" in avgk.report.render_comparison(back)
-    assert "top-k error" in avgk.report.print_table(found.isel(model=0))
-    for part in (found.isel(k=0), found.sel(rule="top"), found.sel(model="a")):
+    assert "top-k error" in avgk.report.print_table(result.isel(model=0))
+    for part in (result.isel(k=0), result.sel(rule="top"), result.sel(model="a")):
         with pytest.raises(avgk.OptionError, match=r"result must have the dimension .*isel\("):
             avgk.report.print_comparison(part)
 
@@ -230,11 +230,11 @@ def test_comparison_headline__tells_at_which_budgets_a_model_is_clearly_best():
     toy = simulate(2_000, 20)
     good, labels = toy.scores.values, toy.labels.values
     noise = np.random.default_rng(0).normal(0, 0.7, good.shape)
-    found = avgk.compare({"good": good, "bad": good * np.exp(noise)}, labels, k=[1, 2, 19])
-    said = avgk.report.print_comparison(found)
+    result = avgk.compare({"good": good, "bad": good * np.exp(noise)}, labels, k=[1, 2, 19])
+    said = avgk.report.print_comparison(result)
     assert "At k = 2, average-k makes the fewest errors with good" in said
     assert "At k = 1, good is clearly best. At k = 19, the best two do not clearly differ." in said
-    unsure = found.copy(deep=True)
+    unsure = result.copy(deep=True)
     unsure["mcnemar_p_adjusted"][:] = 0.06  # by itself the difference is clear, but not among so many
     assert "At k = 19 there is no clear difference" in avgk.report.print_comparison(unsure)
     assert "At the other budgets there is none either." in avgk.report.print_comparison(unsure)

@@ -35,9 +35,9 @@ def test_probabilities__of_any_dtype_are_taken_for_such(dtype):
 
 @pytest.mark.filterwarnings("error::avgk_dask.errors.ResultWarning")
 def test_evaluate__warns_of_scores_that_are_no_probabilities():
-    with pytest.warns(avgk.ResultWarning, match=r"not probabilities.*pass softmax\(scores\)") as told:
+    with pytest.warns(avgk.ResultWarning, match=r"not probabilities.*pass softmax\(scores\)") as caught:
         avgk.evaluate(LOGITS, k=1)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     avgk.evaluate(PROBABILITIES, k=1)
     avgk.evaluate(avgk.softmax(LOGITS), k=1)
 

@@ -388,10 +388,10 @@ def test_wave__comes_back_with_the_same_token():
 
     class Watched(ThresholdSearch):
         def next_pass(self):
-            what = super().next_pass()
-            if what is not None and what.name == "scan":
-                plans.append(what.plan)
-            return what
+            following = super().next_pass()
+            if following is not None and following.name == "scan":
+                plans.append(following.plan)
+            return following
 
     scores, labels, _ = Simulation(2_000, 10).rows(0, 2_000)
     with using("waves"), pytest.MonkeyPatch.context() as patch:

@@ -115,7 +115,7 @@ def scan_outcome(drawn, options):
     return read
 
 
-def telling(drawn):
+def row_sets(drawn):
     shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
     return row_set_pass(shape, [KnownSets(drawn.key, 1, 1)])
 
@@ -342,7 +342,7 @@ KINDS = {
         lambda d: lambda t: content(t),
     ),
     "RowSetTally": (
-        lambda d: numbered(d, tally_row_sets, d.hard, telling(d).plan),
+        lambda d: numbered(d, tally_row_sets, d.hard, row_sets(d).plan),
         lambda d: lambda t: [content(row) for row in t.rows],
     ),
     "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),

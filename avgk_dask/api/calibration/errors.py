@@ -54,7 +54,7 @@ def expected_calibration_error(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def calibration_at_threshold(
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
     checkpoint
-        Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+        Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
 
     Returns
     -------

@@ -217,7 +217,7 @@ class TemperatureScaling(Calibrator):
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
-            Path or URL of a folder for intermediate results: a run that is repeated there reads only what is missing.
+            Path or URL of a folder for intermediate results: a repeated run reads only the missing parts.
         """
         options = ScanOptions(where=where, ignore_index=ignore_index, progress=progress, checkpoint=checkpoint)
         logits = open_once(logits)

@@ -394,7 +394,7 @@ def _parse_digests(staged: object, location: str) -> dict[str, Digest]:
             raise ValueError(_ROOT)
     except (ValueError, TypeError, AttributeError):
         raise StoreError(
-            f"{_ROOT} of {location} is damaged: it does not list what is staged. Restore it, or write the store again."
+            f"{_ROOT} of {location} is damaged: it does not list the staged objects. Restore it, or write the store again."
         ) from None
     return digests
 

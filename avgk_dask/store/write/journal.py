@@ -97,7 +97,7 @@ class Journal:
         stored = {key: length for key, length in list_keys_or_raise(self._store, "").items() if "/c/" in key}
         first_row = 0
         for number in range(len(names)):
-            # Only what is listed is read, which excludes pipes. A record is empty after a crash of the system.
+            # Only listed files are read, which excludes pipes. A record is empty after a crash of the system.
             data = read_key(self._store, _key(number)) if names.get(_key(number), 0) != 0 else None
             if data is None:
                 return

@@ -266,7 +266,7 @@ def _restore(old: pathlib.Path, target: pathlib.Path) -> bool:
 
 
 def _move_in(ready: pathlib.Path, target: pathlib.Path) -> None:
-    """Move the contents of a folder into another, replacing what has the same name."""
+    """Move the contents of a folder into another, replacing entries of the same name."""
     target.mkdir(exist_ok=True)
     for path in sorted(ready.iterdir()):
         if (target / path.name).is_dir():
@@ -320,7 +320,7 @@ def recover(target: pathlib.Path, location: str) -> None:
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
     """Return a store under a lease, which refuses all other writers until it is released; refuse if another writes it.
 
-    ``check`` refuses what must not be written: once before anything is written, and again under the lease. The remains of
+    ``check`` refuses an invalid write: once before anything is written, and again under the lease. The remains of
     killed runs are recovered or removed first, with a LeftoverWarning.
     """
     if isinstance(store, LeasedStore):
