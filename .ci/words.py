@@ -4,7 +4,7 @@
     python .ci/words.py --show     # the places as well
     python .ci/words.py --show avgk_dask/engine
 
-The limits only go down: whoever removes a phrase lowers its limit.
+Lower a limit when phrases disappear. Raise it only for a sentence that a colleague would say aloud.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 #: Name, pattern, the most in Python files, the most in Markdown, text and HTML files.
 PATTERNS = [
-    ("what is held", r"\b[Ww]hat (is|was|were|are|it|they|lies|has|had|stands|cannot|can|comes|does|must|may|will)\b", 10**6, 10**6),
-    ("told", r"\b(told|tells|telling|[Tt]ell)\b", 10**6, 10**6),
-    ("Where the ... (as 'if')", r"^\s*(Where (the|a|an|it|there|no|not|one)\b)", 10**6, 10**6),
-    ("; None where", r"(;( \w+)?|\b(None|NaN|none|0)) where\b", 10**6, 10**6),
-    ("is no probability", r"(?<!\b[Tt]here )\b(is|are|was|were) (no|none)\b|\bnone of\b", 10**6, 10**6),
-    ("so many", r"\bso (many|few|much|large|little)\b", 10**6, 10**6),
-    ("Of each budget, ...", r"(^|[.:;\"] )(\s*)Of (each|few|more|several|a|the|all|both|these|two)\b", 10**6, 10**6),
-    ("one value a sample", r"\b(one|two|ten|\d+|values?|rows?|columns?|bytes|labels?|integers?|numbers?|tasks?) an? (sample|class|row|score|task|chunk|budget|group|value|column|band|key)\b", 10**6, 10**6),
-    ("beside, behind", r"\b([Bb]eside|[Bb]ehind)\b", 10**6, 10**6),
-    ("as it is", r"\bas (it|they) (is|are|was|were|stands?)\b", 10**6, 10**6),
-    ("nobody, whoever", r"\b([Nn]obody|[Ww]hoever|[Ww]hichever|stands)\b|, too\b", 10**6, 10**6),
+    ("what is held", r"\b[Ww]hat (is|was|were|are|it|they|lies|has|had|stands|cannot|can|comes|does|must|may|will)\b", 7, 4),
+    ("told", r"\b(told|tells|telling|[Tt]ell)\b", 4, 0),
+    ("Where the ... (as 'if')", r"^\s*(Where (the|a|an|it|there|no|not|one)\b)", 0, 0),
+    ("; None where", r"(;( \w+)?|\b(None|NaN|none|0)) where\b", 9, 4),
+    ("is no probability", r"(?<!\b[Tt]here )\b(is|are|was|were) (no|none)\b|\bnone of\b", 4, 2),
+    ("so many", r"\bso (many|few|much|large|little)\b", 6, 0),
+    ("Of each budget, ...", r"(^|[.:;\"] )(\s*)Of (each|few|more|several|a|the|all|both|these|two)\b", 1, 0),
+    ("one value a sample", r"\b(one|two|ten|\d+|values?|rows?|columns?|bytes|labels?|integers?|numbers?|tasks?) an? (sample|class|row|score|task|chunk|budget|group|value|column|band|key)\b", 1, 0),
+    ("beside, behind", r"\b([Bb]eside|[Bb]ehind)\b", 3, 0),
+    ("as it is", r"\bas (it|they) (is|are|was|were|stands?)\b", 3, 0),
+    ("nobody, whoever", r"\b([Nn]obody|[Ww]hoever|[Ww]hichever|stands)\b|, too\b", 3, 0),
 ]  # fmt: skip
 #: How often a variable, parameter or attribute may be called this.
-NAMES = {"found": 60}
+NAMES = {"found": 1}
 
 
 def tracked_files(paths: list[str]) -> list[pathlib.Path]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pathlib
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -166,3 +168,10 @@ def test_support_page__names_the_lowest_versions():
     assert len(rows) == 6
     assert {name.lower(): bound for name, bound in rows}.items() <= lowest.items()
     assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in (ROOT / "docs" / "support.md").read_text()
+
+
+def test_prose__has_no_more_of_the_phrases_that_readers_stumble_over():
+    if not (ROOT / ".git").exists():
+        pytest.skip("the script asks git for the files, and this is not a clone")
+    done = subprocess.run([sys.executable, ROOT / ".ci" / "words.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
