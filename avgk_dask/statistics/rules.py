@@ -10,7 +10,7 @@ from ..arrays import Array, Bools, Ints
 from ..bands.conformal import ConformalMethod
 from ..bands.rows import TopRanks
 from ..errors import ScoresError
-from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode, spread_keys
+from ..kernels.keys import carrier, encode, spread_keys
 
 #: Scores whose costs are in memory at once.
 _TILE = 1 << 17
@@ -26,11 +26,6 @@ class ThresholdRule:
     everything: bool = False
     #: The key whose ties are spread, or None. If it is set, the other fields refer to the refined keys.
     spread: int | None = None
-
-    @classmethod
-    def from_first_key(cls, first: int) -> ThresholdRule:
-        """Return the rule of all keys from ``first`` up."""
-        return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
 
     needs_rows = False
 

@@ -132,8 +132,6 @@ def refuse_spread(source: Source, ties: str) -> None:
         raise OptionError(
             f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
         )
-    if ties not in ("first", "spread"):
-        raise OptionError(f"ties must be 'first' or 'spread'; got {ties!r}. Leave it out to keep the first ones.")
 
 
 def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = False) -> None:
