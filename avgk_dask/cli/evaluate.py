@@ -268,7 +268,7 @@ def sets(
     """
     from ..api.written_sets import SetChoice, write_sets
     from ..conformal import load
-    from ..store import redact
+    from ..store.where.addresses import redact
 
     if sum(one is not None for one in (k, limit, predictor_file)) != 1 or (k is None and rule == "top"):
         raise OptionError(

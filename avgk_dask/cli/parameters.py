@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..api.options import NanPolicy, Ties
     from ..arrays import Array
     from ..results.datasets import Result
-    from ..store import StoredArrays
+    from ..store.read.opening import StoredArrays
 
 
 #: A function, or the command that click makes of it.
@@ -276,7 +276,7 @@ class Call:
 
         with phase("opening"):
             from ..api.stores import open_stored
-            from ..store import open_arrays
+            from ..store.read.opening import open_arrays
 
             if not with_labels and self.labels is None:
                 return open_arrays(
