@@ -34,8 +34,8 @@ from ...records import Record
 from ...settings import setting
 from ...sources.readers import ShapeOnlyReader
 from ...sources.source import Source
-from ...statistics.ambiguity import n_ranked
 from ...statistics.outcome import Grouping, Outcome
+from ...statistics.straddle import n_ranked
 from ...threads import give_back_memory
 from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch, WaitingRows
 from .open_scan import ALL_BANDS, UNLIMITED, OpenScan, first_plan, plan_brackets
