@@ -19,10 +19,9 @@ import numpy as np
 from ...arrays import Array, Dtype
 from ...bands.passes import SampleGroups
 from ...engine.events import ROW_BITS
-from ...engine.plan import ScanPlan, ScanShape, Wave
+from ...engine.plan import N_BINS, ScanPlan, ScanShape, Wave, ZoneTable, shift_to_fit
 from ...engine.ranked import KeyHistogram, RankedTally
 from ...engine.tally import BinCounts, ScanTally
-from ...engine.zones import N_BINS, ZoneTable, shift_to_fit
 from ...errors import AvgkError, OptionError, ReadError
 from ...exact.budgets import parse_budgets
 from ...exact.sums import ExactSums
