@@ -31,9 +31,19 @@ from ...store.where.addresses import redact
 from ...store.write.batches import check_labels
 from ...store.write.hashed_folder import HashedFolder
 from ..options import check_nan_policy
-from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
 from .open_scan import ALL_BANDS, OpenScan
-from .streaming import EvaluatorSpec, EvaluatorState, FirstTies, Hints, StreamingScan
+from .streaming import (
+    CLUSTERED,
+    HARD,
+    NO_LABELS,
+    SOFT,
+    Batch,
+    EvaluatorSpec,
+    EvaluatorState,
+    FirstTies,
+    Hints,
+    StreamingScan,
+)
 
 #: The largest number of bands in a file: more than 30 TB of scores.
 _MAX_BANDS = 1 << 22
