@@ -22,6 +22,7 @@ from ..exact.budgets import (
 )
 from ..kernels.keys import narrow_dtype
 from ..results.datasets import build_result, kind_sentence
+from ..results.registry import Ties
 from ..settings import setting
 from ..sources.source import Source
 from ..statistics.error_bars import compute_error_bars
@@ -40,7 +41,6 @@ from .options import (
     PlaceLike,
     ScanOptions,
     ScoresLike,
-    Ties,
     result_attrs,
     rounded,
     score_kind,
