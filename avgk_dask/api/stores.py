@@ -22,12 +22,11 @@ from ..results.datasets import StoreInfo, ValuesInfo
 from ..sources.readers import StoredReader
 from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
-from ..statistics.ambiguity import n_ranked
+from ..statistics.straddle import n_ranked
 from ..store.read.bands import read_matrix
-from ..store.read.coordinates import dimensions_of
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
 from ..store.read.manifest import chunk_grid, index_of
-from ..store.read.opening import StoredArrays, open_all, open_arrays
+from ..store.read.opening import StoredArrays, dimensions_of, open_all, open_arrays
 from ..store.read.verification import (
     StoreFacts,
     Verification,

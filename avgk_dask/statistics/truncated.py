@@ -20,6 +20,7 @@ from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
 from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
 from ..records import Counts, Merging, State
+from ..results.registry import TIES
 from .label_ranks import Risk, edge_pass
 
 if TYPE_CHECKING:  # loads xarray, which workers do not need
@@ -131,6 +132,10 @@ def refuse_spread(source: Source, ties: str) -> None:
     if source.truncation is not None and ties != "first":
         raise OptionError(
             f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
+        )
+    if ties not in TIES:
+        raise OptionError(
+            f"ties must be {' or '.join(map(repr, TIES))}; got {ties!r}. Leave it out to keep the first ones."
         )
 
 

@@ -43,9 +43,8 @@ from ...sources.row_values import (
 )
 from ...sources.source import Source, Truncation
 from ...sources.transforms import Slots
-from ...store.read.coordinates import dimensions_of, is_text
 from ...store.read.encoding import SCALES, decoded_dtype
-from ...store.read.opening import StoredArrays, is_sealed, is_zarr, open_arrays, open_labels
+from ...store.read.opening import StoredArrays, dimensions_of, is_sealed, is_text, is_zarr, open_arrays, open_labels
 from ...store.read.verification import check_chunks
 from ...store.where.addresses import Options, StoredArray, redact
 from ..options import LabelsLike, Matrix, Opening, ScoresLike, is_stored
