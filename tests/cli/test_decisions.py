@@ -169,7 +169,7 @@ def test_evaluate__tells_utilities(stores, run):
     options = "--utility", "f", "--utility", "u65", "--beta", "2", "--cost", "0.01", "--cost-of", "log"
     said = run("evaluate", "small.zarr", "-k", "1,2", *options, "--out", "found", "--quiet", cwd=stores).stdout
     assert "k  top-k F2  avg-k F2  top-k u65  avg-k u65" in said
-    assert "Highest F2 (less 0.01 per unit of the logarithm of a set's size) at" in said
+    assert "Highest F2 (minus 0.01 per unit of the logarithm of a set's size) at" in said
     result = avgk.evaluate(stores / "small.zarr", k=[1, 2])
     expected = avgk.set_utility(result, ["f", "u65"], beta=2, cost=0.01, cost_of="log")
     data = json.loads((stores / "found" / "metrics.json").read_text())
