@@ -203,8 +203,8 @@ def threshold(call: Call, k: list[Fraction]) -> None:
         print_json(rows)
         return
     for row in rows:
-        print_sentence(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
-             f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
+        print_sentence(f"k = {row['k']:g}: threshold {row['threshold']!r}, {row['n_above']:,} scores above it, "
+             f"{row['n_ties']:,} equal to it (ties), {row['n_kept']:,} of these kept")  # fmt: skip
 
 
 class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -122,7 +122,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         ),
         click.option(
             "--balanced", metavar="FILE",
-            help="Divide scores by class frequencies, so that rare classes count as much as others: the word labels, to count "
+            help="Divide scores by class frequencies, so that rare classes count as much as others. Pass the word labels to count "
             "them, or a file with one number per class.",
         ),
     ),

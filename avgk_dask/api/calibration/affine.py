@@ -149,7 +149,11 @@ class AffineScaling(Calibrator):
         _, self.nll_after, best = objective.best
         self.weights, self.bias = self._unpack(best, source.shape[1])
         self.n_iterations, self.converged = int(solution.nit), bool(solution.success)
-        self.message = "" if solution.success else f"the optimiser stopped early: {str(solution.message).lower()}"
+        self.message = (
+            ""
+            if solution.success
+            else f"the optimiser stopped early: {str(solution.message).removeprefix('STOP: ').lower()}"
+        )
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_about(self.message)
         return self
