@@ -230,6 +230,8 @@ def evaluate_with_curve(
     """
     with show_progress(options.progress):
         source = as_source(scores, labels, **options.opening)
+        # Before a checkpoint or clusters are read.
+        refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
         if options.clusters is not None:
