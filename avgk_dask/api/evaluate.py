@@ -295,7 +295,6 @@ def find_outcome(
     all ways to keep ties, which may take two more reads for soft labels.
     """
     source, counts = run.source, [count_labels(b, run.source.shape[0]) for b in (*budgets, *more)]
-    refuse_spread(source, options.ties)
     refuse_budgets(run, budgets, straddle=options.straddle)
     grouping = grouping or Grouping()
     search = find_thresholds(
