@@ -281,11 +281,11 @@ def breakdown(
     if not by_class:  # groups whose samples are all left out are dropped; classes are reported in any case
         occupied = np.flatnonzero(counts.by_budget[0].n_samples)
         counts, groups = counts.select(occupied), groups[occupied]
-    if by_class and names is None:
-        names = class_names_of(scores)
+    class_names = class_names_of(scores) if by_class else None
+    names = class_names if names is None else names
     if names is not None:
         names = name_list(names, groups.size, "names", None if by_class else groups.tolist())
-        refuse_reordered(names, class_names_of(scores) if by_class else None)
+        refuse_reordered(names, class_names)
     attrs: Named = {"by": "class" if by_class else "group", "thresholds": thresholds}
     return _build(source, counts, budgets, groups, names, attrs, run.reads)
 

@@ -229,6 +229,8 @@ def evaluate_with_curve(
     """
     with show_progress(options.progress):
         source = as_source(scores, labels, **options.opening)
+        # Before a checkpoint or clusters are read.
+        refuse_spread(source, options.ties)
         budgets = parse_budgets(k, source.n_classes)
         grouping = Grouping()
         if options.clusters is not None:
@@ -293,7 +295,6 @@ def find_outcome(
     all ways to keep ties, which may take two more reads for soft labels.
     """
     source, counts = run.source, [count_labels(b, run.source.shape[0]) for b in (*budgets, *more)]
-    refuse_spread(source, options.ties)
     refuse_budgets(run, budgets, straddle=options.straddle)
     grouping = grouping or Grouping()
     search = find_thresholds(

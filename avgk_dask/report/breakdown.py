@@ -219,4 +219,5 @@ def write_breakdown(
     >>> path = tempfile.mkdtemp() + "/breakdown.html"
     >>> avgk.report.write_breakdown(avgk.breakdown(np.eye(3), np.array([0, 1, 1]), k=1), path)
     """
-    write_page(path, render_breakdown(result, pairs=pairs, seconds=seconds))
+    check_breakdown(result)
+    write_page(path, lambda: render_breakdown(result, pairs=pairs, seconds=seconds))

@@ -196,7 +196,8 @@ def write_comparison(result: xr.Dataset, path: str | os.PathLike[str], *, second
     >>> comparison = avgk.compare({"a": np.eye(3), "b": np.eye(3)[::-1]}, np.arange(3), k=[1, 2])
     >>> avgk.report.write_comparison(comparison, path)
     """
-    write_page(path, render_comparison(result, seconds=seconds))
+    check_comparison(result)
+    write_page(path, lambda: render_comparison(result, seconds=seconds))
 
 
 def check_comparison(result: xr.Dataset) -> None:

@@ -139,6 +139,11 @@ def coverage_headline(result: xr.Dataset) -> str:
     return f"{percent(float(result.coverage))} of the sets hold the label of their sample (target: {target}); a set has {size}."
 
 
+def _check_coverage(result: xr.Dataset) -> None:
+    """Raise OptionError unless a result is that of evaluating a conformal predictor."""
+    check_source(result, "evaluate of a conformal predictor", ("coverage", "size_coverage", "hits_low", "alpha"))
+
+
 def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
     """Return the coverage and sizes of conformal sets as one self-contained HTML page.
 
@@ -158,8 +163,7 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
     >>> avgk.report.render_coverage(coverage).startswith("<!doctype html>")
     True
     """
-    names = ("coverage", "size_coverage", "hits_low", "alpha")
-    check_source(result, "evaluate of a conformal predictor", names)
+    _check_coverage(result)
     by, method = str(result.attrs["by"]), str(result.attrs["method"])
     is_split = by in ("class", "group")
     groups, classes = (parts_table(result, part, _MOST) for part in ("group", "class"))
@@ -207,4 +211,5 @@ def write_coverage(result: xr.Dataset, path: str | os.PathLike[str], *, seconds:
     >>> coverage = avgk.conformal.calibrate(np.eye(3), np.arange(3), alpha=0.5).evaluate(np.eye(3), np.arange(3))
     >>> avgk.report.write_coverage(coverage, path)
     """
-    write_page(path, render_coverage(result, seconds=seconds))
+    _check_coverage(result)
+    write_page(path, lambda: render_coverage(result, seconds=seconds))

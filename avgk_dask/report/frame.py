@@ -97,8 +97,8 @@ def _text_of(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def write_page(path: str | os.PathLike[str], page: str) -> None:
-    """Write a page to a file, atomically."""
+def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> None:
+    """Check the path, render a page, which takes seconds, and write it to a file, atomically."""
     from ..store.where.addresses import writing
     from ..store.write.targets import atomic_write
 
@@ -108,6 +108,7 @@ def write_page(path: str | os.PathLike[str], page: str) -> None:
         )
     if is_url(path):
         raise OptionError(f"path must be that of a file on this machine; got {redact(path)!r}. Choose a local one.")
+    page = render_page()
     with writing(str(path)), atomic_write(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
 

@@ -230,7 +230,10 @@ def write_report(
     >>> path = tempfile.mkdtemp() + "/report.html"
     >>> avgk.report.write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
     """
-    page = render_report(
-        result, seconds=seconds, calibration=calibration, breakdown=breakdown, utilities=utilities, curve=curve
+    check_evaluation(result)
+    write_page(
+        path,
+        lambda: render_report(
+            result, seconds=seconds, calibration=calibration, breakdown=breakdown, utilities=utilities, curve=curve
+        ),
     )
-    write_page(path, page)

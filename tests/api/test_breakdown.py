@@ -180,3 +180,13 @@ def test_breakdown__wants_names_of_the_groups_that_exist():
     assert result.name.values.tolist() == ["first"]
     clustered = avgk.evaluate(np.eye(6), np.arange(6), 1, clusters=np.arange(6), where=groups == 0)
     assert clustered.attrs["n_clusters"] == 3
+
+
+def test_breakdown__by_class_reads_the_class_names_once(monkeypatch):
+    from avgk_dask.api import breakdowns
+
+    calls, read = [], breakdowns.class_names_of
+    monkeypatch.setattr(breakdowns, "class_names_of", lambda scores: calls.append(1) or read(scores))
+    scores = xr.DataArray(np.eye(3), dims=("sample", "class"), coords={"class": ["a", "b", "c"]})
+    assert avgk.breakdown(scores, np.arange(3), 1).name.values.tolist() == ["a", "b", "c"]
+    assert len(calls) == 1

@@ -447,6 +447,8 @@ def test_audit__tells_whether_the_coverage_is_plausible():
     assert float(wrong.p_value_low) < 1e-6
     assert math.isnan(avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels).p_value_low)
     assert "class_p_value_low" not in result
+    by_class = avgk.conformal.calibrate(scores, labels, by="class").evaluate(scores, labels)
+    assert list(by_class.data_vars)[-3:] == ["macro_coverage", "share_below", "class_p_value_low"]
     assert math.isnan(predictor.evaluate(scores).coverage)
     assert predictor.evaluate(scores, levels=[0.25, "0.9"]).level.values.tolist() == [0.25, 0.9]
 

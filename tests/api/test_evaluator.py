@@ -549,6 +549,19 @@ def test_evaluator__on_imagenet_equals_evaluate_of_the_whole(data):
             same(evaluator.result(), avgk.evaluate(rows, theirs))
 
 
+@pytest.mark.parametrize("setting", ["kept-bytes", "max-events", "tile-scores"])
+def test_load__with_other_settings_than_those_of_save(tmp_path, setting):
+    scores, labels = probabilities(60, 5)
+    with tiny():
+        expected = feed(avgk.Evaluator(5, 2), scores, labels, range(0, 60, 7)).result()
+        with dask.config.set({f"avgk.{setting}": 1 << 16}):
+            evaluator = feed(avgk.Evaluator(5, 2), scores[:30], labels[:30], range(0, 30, 7))
+            assert evaluator._state.scan.scan is not None
+            evaluator.save(tmp_path / "saved")
+        evaluator = feed(avgk.Evaluator.load(tmp_path / "saved"), scores[30:], labels[30:], range(0, 30, 7))
+        same(evaluator.result(), expected)
+
+
 def test_update__that_met_nan_ends_the_evaluator(tmp_path):
     """Rows of a refused piece are lost: no result may be given for the others."""
     rng = np.random.default_rng(0)

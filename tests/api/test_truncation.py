@@ -229,3 +229,11 @@ def test_sets__with_spread_ties_are_refused_at_once(tmp_path):
     path = write(tmp_path / "a.zarr", np.random.default_rng(0).random((20, 6)), np.zeros(20, int), 3)
     with pytest.raises(avgk.OptionError, match="ties must be 'first'"):
         avgk.average_k_sets(path, 1, ties="spread")
+
+
+def test_truncated__ties_that_must_be_spread_are_refused_before_a_checkpoint_is_made(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "s.zarr", 8, top_m=4) as writer:
+        writer.append(np.random.default_rng(0).random((50, 8)), np.arange(50) % 8)
+    with pytest.raises(avgk.OptionError, match="ties must be 'first' for a truncated store"):
+        avgk.evaluate(tmp_path / "s.zarr", k=1, ties="spread", checkpoint=tmp_path / "checkpoint")
+    assert not (tmp_path / "checkpoint").exists()

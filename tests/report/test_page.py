@@ -161,6 +161,15 @@ def test_report__of_infinite_tied_and_integer_scores():
     assert "Provenance" in render_report(avgk.evaluate(np.ones((1, 1)), [0], k=1))
 
 
+@pytest.mark.parametrize("path", ["https://host/report.html", 3])
+def test_write_report__refuses_a_path_before_it_draws(monkeypatch, path):
+    monkeypatch.setattr(
+        "avgk_dask.report.page.render_report", lambda *args, **more: pytest.fail("the page was rendered")
+    )
+    with pytest.raises(avgk.AvgkError, match="path must be that of"):
+        write_report(avgk.evaluate(np.eye(3), np.arange(3), k=[1, 2]), path)
+
+
 def test_fingerprint__is_that_of_the_numbers_only():
     toy = simulate(300, 20)
     result = avgk.evaluate(toy.scores, toy.labels, k=[1, 2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import zarr
@@ -9,6 +11,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import avgk_dask as avgk
 from avgk_dask.store.read.grids import Layout
+from avgk_dask.store.read.opening import open_arrays
 from avgk_dask.store.write.drafts import Draft, write_rows
 from avgk_dask.store.write.targets import writable
 
@@ -165,6 +168,16 @@ def test_our_stores__are_complete_even_where_all_scores_are_zero(tmp_path):
         writer.append(np.zeros((95, 4)), np.zeros(95, int))
     assert avgk.verify(tmp_path / "z.zarr").ok
     assert avgk.evaluate(tmp_path / "z.zarr", k=1).n_ties.item() == 380
+
+
+def test_chunks__larger_than_their_codec_can_need_are_refused_even_if_the_manifest_lists_them(tmp_path):
+    with avgk.ScoreWriter(tmp_path / "s.zarr", 12, codec="none") as writer:
+        writer.append(SCORES, LABELS)
+    checks = open_arrays(tmp_path / "s.zarr").scores.store_path.store.checks
+    n_bytes = checks.digest("scores/c/0/0")[0]
+    checks.refuse_size("scores/c/0/0", n_bytes)
+    with pytest.raises(avgk.ReadError, match="can need 10 at most"):
+        replace(checks, most_bytes=10).refuse_size("scores/c/0/0", n_bytes)
 
 
 @pytest.mark.parametrize("name", ["scores", "labels"])

@@ -112,11 +112,13 @@ def _values(
     }
     coords: Named = {"size": np.arange(n_sizes)}
     if by_class:
-        values |= _columns("class", tally.by_class, tally.by_class.n_hits.size, predictor)
+        values |= _columns("class", tally.by_class, tally.by_class.n_hits.size)
         values |= _summarise_classes(tally.by_class, options)
+        values |= _p_values("class", tally.by_class, predictor)
         coords |= {"class": np.arange(tally.by_class.n_hits.size), "level": [float(level) for level in options.levels]}
     if predictor.groups is not None:
-        values |= _columns("group", tally.by_group, predictor.groups.size, predictor)
+        values |= _columns("group", tally.by_group, predictor.groups.size)
+        values |= _p_values("group", tally.by_group, predictor)
         coords["group"] = predictor.groups
     return values, coords
 
@@ -144,21 +146,27 @@ def _summarise_classes(counts: CoverageCounts, options: CoverageOptions) -> Name
     }
 
 
-def _columns(kind: str, counts: CoverageCounts, n_groups: int, predictor: ConformalPredictor) -> Named:
-    """Return the numbers per class or group, with p-values of the hits if each has its own threshold."""
-    columns: Named = {
+def _columns(kind: str, counts: CoverageCounts, n_groups: int) -> Named:
+    """Return the numbers per class or group."""
+    return {
         f"{kind}_n_labelled": counts.n_labelled[:n_groups],
         f"{kind}_coverage": _quotients(counts.n_hits, counts.n_labelled)[:n_groups],
         f"{kind}_average_set_size": _quotients(counts.sizes, counts.n_samples)[:n_groups],
     }
-    if predictor.by == kind:
-        arrays = predictor._counts, predictor._ranks, counts.n_labelled, counts.n_hits
-        # The last group, of samples whose group did not occur in calibration, has no threshold.
-        rows = zip(*(array.tolist() for array in arrays), strict=False)
-        columns[f"{kind}_p_value_low"] = [
+
+
+def _p_values(kind: str, counts: CoverageCounts, predictor: ConformalPredictor) -> Named:
+    """Return the p-values of the hits per class or group, if each has its own threshold."""
+    if predictor.by != kind:
+        return {}
+    arrays = predictor._counts, predictor._ranks, counts.n_labelled, counts.n_hits
+    # The last group, of samples whose group did not occur in calibration, has no threshold.
+    rows = zip(*(array.tolist() for array in arrays), strict=False)
+    return {
+        f"{kind}_p_value_low": [
             HitLaw(n_calibration, rank, n).at_most(hits) if n else math.nan for n_calibration, rank, n, hits in rows
         ]
-    return columns
+    }
 
 
 def _quotients(parts: Ints, wholes: Ints) -> Floats:

@@ -48,7 +48,7 @@ from .streaming import (
 #: The largest number of bands in a file: more than 30 TB of scores.
 _MAX_BANDS = 1 << 22
 #: Fields of a shape that depend on settings, which may have changed since, or on the number of bands.
-_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_separate_labels", "n_bands", "band_rows",
+_SETTINGS = {"n_chunks", "max_events", "all_events", "tile_scores", "n_bins", "max_held", "max_apart", "n_bands", "band_rows",
              "n_together", "strata_bytes", "looked", "ranked_bins"}  # fmt: skip
 
 

@@ -146,8 +146,8 @@ class Checks:
     def size_damage(self, key: str, size: int) -> str | None:
         """Return the reason why a chunk's size is wrong, or None."""
         written = self.digest(key)
-        if written is not None:
-            return None if size == written[0] else f"it has {size:,} bytes, and was written with {written[0]:,}"
+        if written is not None and size != written[0]:
+            return f"it has {size:,} bytes, and was written with {written[0]:,}"
         too_large = self.most_bytes is not None and size > self.most_bytes
         return f"it has {size:,} bytes, and can need {self.most_bytes:,} at most" if too_large else None
 
