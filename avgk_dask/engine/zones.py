@@ -106,6 +106,8 @@ class EdgeTable:
     edges: Ints
     starts: Ints
     shift: np.uint64
+    #: If neighbouring edges are ``2**spacing`` keys apart (the last two at most), that number of bits.
+    spacing: int | None = None
 
     @classmethod
     def from_edges(cls, edges: Ints) -> EdgeTable:
@@ -115,7 +117,10 @@ class EdgeTable:
         n_stretches = ((high - low) >> shift) + 1
         stretch_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
         starts = np.searchsorted(stretch_of, np.arange(n_stretches))
-        return cls(edges, starts, np.uint64(shift))
+        gaps = np.diff(edges.view(np.uint64))
+        gap = int(gaps[0]) if gaps.size and (gaps[:-1] == gaps[0]).all() and gaps[-1] <= gaps[0] else 0
+        is_power = gap > 0 and not gap & (gap - 1)
+        return cls(edges, starts, np.uint64(shift), gap.bit_length() - 1 if is_power else None)
 
     @property
     def n_cells(self) -> int:
