@@ -22,8 +22,8 @@ import numpy as np
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
 from ..bands.rows import whole_rows
+from ..engine.plan import shift_to_fit
 from ..engine.strata import add_up
-from ..engine.zones import EdgeTable, shift_to_fit
 from ..errors import LabelsError
 from ..exact.sums import ExactSums, error_of
 from ..kernels.dispatch import count_at_edges, count_spaced, rank_in_row
@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # loads xarray, which workers do not need
 _TILE = 1 << 18
 #: Bytes of the counts of all tasks together: with more edges there are fewer tasks.
 _ALL_COUNTS = 1 << 30
+#: Stretches of keys in the table that finds an edge.
+_N_STARTS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,38 @@ class EdgeTally(CheckedTally):
 def from_top(by_cell: Array) -> Array:
     """Return the sum over each cell and all cells above it."""
     return np.asarray(np.cumsum(by_cell[::-1])[::-1])
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """Ascending, distinct keys, at least one, that scores are placed among, in the form that the kernels take.
+
+    ``starts`` holds the number of edges below each stretch of ``2**shift`` keys from the first edge up.
+    """
+
+    edges: Ints
+    starts: Ints
+    shift: np.uint64
+    #: If neighbouring edges are ``2**spacing`` keys apart (the last two at most), that number of bits.
+    spacing: int | None = None
+
+    @classmethod
+    def from_edges(cls, edges: Ints) -> EdgeTable:
+        """Return the table of some keys."""
+        low, high = int(edges[0]), int(edges[-1])
+        shift = shift_to_fit(high - low + 1, _N_STARTS)
+        n_stretches = ((high - low) >> shift) + 1
+        stretch_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
+        starts = np.searchsorted(stretch_of, np.arange(n_stretches))
+        gaps = np.diff(edges.view(np.uint64))
+        gap = int(gaps[0]) if gaps.size and (gaps[:-1] == gaps[0]).all() and gaps[-1] <= gaps[0] else 0
+        is_power = gap > 0 and not gap & (gap - 1)
+        return cls(edges, starts, np.uint64(shift), gap.bit_length() - 1 if is_power else None)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells: before, at and after the edges."""
+        return 2 * self.edges.size + 1
 
 
 @dataclass(frozen=True)
