@@ -199,32 +199,43 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
     dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
     tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.array))
     hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
-    counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
-    if table.spacing is None or plan.with_labels:
+    labelled = np.flatnonzero(hard >= 0)
+    own = tile[labelled, hard[labelled]]
+    positions: tuple[BandLabels, ...] = ()
+    if table.spacing is not None and not plan.with_labels:
+        (counts, nan), (hits, _) = _count_spaced(tile, table), _count_spaced(own[None], table)
+    else:
+        counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
         nan = count_at_edges(tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
-    else:  # no search is needed, but scores at an edge are counted with those between it and the next
-        from_edge = np.zeros(table.edges.size + 1, np.int64)
-        nan = count_spaced(tile, *carrier_bits(tile), table.edges[[0, -1]], np.uint64(table.spacing), from_edge)
-        counts[0], counts[1::2] = from_edge[0], from_edge[1:]
+        keys, real = _real(carrier_keys(own, dtype), dtype)
+        cells, at = _cells_of(keys, table)
+        hits = np.bincount(cells, minlength=table.n_cells)
+        if plan.with_labels:
+            equal = np.flatnonzero(counts[1::2])
+            n_equal = counts[1::2][equal]
+            positions = (BandLabels(band, cells[at] // 2, orders[labelled[real][at]], equal, n_equal),)
     checks = _checks(tile, dtype, nan, usable, band)
     if is_half(dtype):  # whose NaN the kernel counts as the lowest scores
         counts[0] -= checks["n_nan"]
-    labelled = np.flatnonzero(hard >= 0)
-    own, real = _real(carrier_keys(tile[labelled, hard[labelled]], dtype), dtype)
-    cells, at = _cells_of(own, table)
-    equal, orders = np.flatnonzero(counts[1::2]), orders[labelled[real][at]]
-    positions = BandLabels(band, cells[at] // 2, orders, equal, counts[1::2][equal])
     empty = ExactSums.zeros(0), np.zeros(0, np.int64), ExactSums.zeros(0)
     soft = empty if usable.soft is None else _weigh_cells(tile, usable.soft, dtype, table, plan.cost)
     return EdgeTally(
         **checks,
         counts=counts,
-        hits=np.bincount(cells, minlength=table.n_cells),
+        hits=hits,
         weights=soft[0],
         heavy_counts=soft[1],
         heavy_weights=soft[2],
-        bands=(positions,) if plan.with_labels else (),
+        bands=positions,
     )
+
+
+def _count_spaced(values: Array, table: EdgeTable) -> tuple[Ints, tuple[int, int]]:
+    """Count scores by evenly spaced edges, those between an edge and the next as at the edge; and find NaN."""
+    from_edge, cells = np.zeros(table.edges.size + 1, np.int64), np.zeros(table.n_cells, np.int64)
+    nan = count_spaced(values, *carrier_bits(values), table.edges[[0, -1]], np.uint64(table.spacing or 0), from_edge)
+    cells[0], cells[1::2] = from_edge[0], from_edge[1:]
+    return cells, nan
 
 
 def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:
