@@ -25,6 +25,8 @@ from .inputs.labels import labelled_source, refuse_soft
 from .options import BudgetLike, LabelsLike, Named, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs, rounded
 from .thresholds import parse_bounded, score_value
 
+#: Up to so many classes, one scan for all thresholds costs less than ranking every label among all scores.
+_FEW_CLASSES = 128
 #: Label weight inside the sets for each K.
 Weights: TypeAlias = list[int] | list[Fraction]
 
@@ -100,7 +102,8 @@ def error_curve(
     source = labelled_source(scores, labels, "an error curve", **options.opening)
     refuse_truncated(source, "an error curve, which goes up to K = C", in_any_order=True)
     with options.run(source, "error_curve") as run:
-        n_labelled, top, average = (_soft_curves if source.has_soft_labels else _hard_curves)(run)
+        by_threshold = source.has_soft_labels or source.shape[1] <= _FEW_CLASSES
+        n_labelled, top, average = (_curves_of_thresholds if by_threshold else _curves_of_ranks)(run)
     values: Named = {}
     for name, weights in (("top_k_error", top), ("average_k_error", average)):
         errors = [error_of(Fraction(weight), n_labelled) for weight in weights] if n_labelled else []
@@ -110,8 +113,8 @@ def error_curve(
     return build_result(values, {"k": np.arange(1, source.shape[1] + 1)}, attrs)
 
 
-def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
-    """Return the number of labelled samples, and the number of labels inside the top-K and average-K sets for each K."""
+def _curves_of_ranks(run: Run) -> tuple[int, Weights, Weights]:
+    """Return the number of labelled samples, and of labels inside the top-K and average-K sets for each K."""
     n_samples, n_classes = run.source.shape
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
     assert search.labels is not None
@@ -121,13 +124,17 @@ def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
     return search.labels.n_labelled, top, average
 
 
-def _soft_curves(run: Run) -> tuple[int, Weights, Weights]:
-    """Return the number of samples, and the label weight inside the top-K and the average-K sets for each K."""
+def _curves_of_thresholds(run: Run) -> tuple[int, Weights, Weights]:
+    """Return the same, with soft labels their weight, from the thresholds of all K: one scan, if they are few."""
     n_samples, n_classes = run.source.shape
     search = find_thresholds(run, [n_samples * k for k in range(1, n_classes + 1)], n_ranks=n_classes)
-    assert search.first_tally is not None
-    top = list(accumulate(search.first_tally.weight_at_rank.fractions()))
-    return n_samples, top, [search.selections[i].weight for i in range(n_classes)]
+    tally = search.first_tally
+    assert tally is not None
+    if run.source.has_soft_labels:
+        top = list(accumulate(tally.weight_at_rank.fractions()))
+    else:
+        top = [Fraction(n) for n in np.cumsum(tally.rank_counts[1:-1]).tolist()]
+    return tally.n_labelled, top, [search.selections[i].weight for i in range(n_classes)]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def listen() -> None:
 
 #: The kernels of each module; ``compiled`` and ``numpy`` hold modules of the same names.
 MODULES = {
-    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells find_brackets
+    "events": """add_exact collect_near count_apart count_at_edges count_bins count_cells count_spaced find_brackets
         group_order half_keys join_bins move_cells rank_in_row scatter_rows step_events""",
     "exponentials": """exponentials logarithms mix_rows row_sums scaled_losses sigmoid_narrow sigmoid_wide
         softmax_narrow softmax_norms softmax_part softmax_wide""",

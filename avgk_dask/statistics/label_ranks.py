@@ -26,7 +26,7 @@ from ..engine.plan import shift_to_fit
 from ..engine.strata import add_up
 from ..errors import LabelsError
 from ..exact.sums import ExactSums, error_of
-from ..kernels.dispatch import count_at_edges, rank_in_row
+from ..kernels.dispatch import count_at_edges, count_spaced, rank_in_row
 from ..kernels.keys import HALF_NAN, KEY_MAX, NAN_KEY, carrier, carrier_bits, encode, is_float, is_half, key_range
 from ..records import BY_BAND, JOINED, Counts, Record
 
@@ -117,6 +117,8 @@ class EdgeTable:
     edges: Ints
     starts: Ints
     shift: np.uint64
+    #: If neighbouring edges are ``2**spacing`` keys apart (the last two at most), that number of bits.
+    spacing: int | None = None
 
     @classmethod
     def from_edges(cls, edges: Ints) -> EdgeTable:
@@ -126,7 +128,10 @@ class EdgeTable:
         n_stretches = ((high - low) >> shift) + 1
         stretch_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
         starts = np.searchsorted(stretch_of, np.arange(n_stretches))
-        return cls(edges, starts, np.uint64(shift))
+        gaps = np.diff(edges.view(np.uint64))
+        gap = int(gaps[0]) if gaps.size and (gaps[:-1] == gaps[0]).all() and gaps[-1] <= gaps[0] else 0
+        is_power = gap > 0 and not gap & (gap - 1)
+        return cls(edges, starts, np.uint64(shift), gap.bit_length() - 1 if is_power else None)
 
     @property
     def n_cells(self) -> int:
@@ -194,27 +199,43 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
     dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
     tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.array))
     hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
-    counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
-    arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
-    checks = _checks(tile, dtype, count_at_edges(*arguments), usable, band)
+    labelled = np.flatnonzero(hard >= 0)
+    own = tile[labelled, hard[labelled]]
+    positions: tuple[BandLabels, ...] = ()
+    if table.spacing is not None and not plan.with_labels:
+        (counts, nan), (hits, _) = _count_spaced(tile, table), _count_spaced(own[None], table)
+    else:
+        counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
+        nan = count_at_edges(tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
+        keys, real = _real(carrier_keys(own, dtype), dtype)
+        cells, at = _cells_of(keys, table)
+        hits = np.bincount(cells, minlength=table.n_cells)
+        if plan.with_labels:
+            equal = np.flatnonzero(counts[1::2])
+            n_equal = counts[1::2][equal]
+            positions = (BandLabels(band, cells[at] // 2, orders[labelled[real][at]], equal, n_equal),)
+    checks = _checks(tile, dtype, nan, usable, band)
     if is_half(dtype):  # whose NaN the kernel counts as the lowest scores
         counts[0] -= checks["n_nan"]
-    labelled = np.flatnonzero(hard >= 0)
-    own, real = _real(carrier_keys(tile[labelled, hard[labelled]], dtype), dtype)
-    cells, at = _cells_of(own, table)
-    equal, orders = np.flatnonzero(counts[1::2]), orders[labelled[real][at]]
-    positions = BandLabels(band, cells[at] // 2, orders, equal, counts[1::2][equal])
     empty = ExactSums.zeros(0), np.zeros(0, np.int64), ExactSums.zeros(0)
     soft = empty if usable.soft is None else _weigh_cells(tile, usable.soft, dtype, table, plan.cost)
     return EdgeTally(
         **checks,
         counts=counts,
-        hits=np.bincount(cells, minlength=table.n_cells),
+        hits=hits,
         weights=soft[0],
         heavy_counts=soft[1],
         heavy_weights=soft[2],
-        bands=(positions,) if plan.with_labels else (),
+        bands=positions,
     )
+
+
+def _count_spaced(values: Array, table: EdgeTable) -> tuple[Ints, tuple[int, int]]:
+    """Count scores by evenly spaced edges, those between an edge and the next as at the edge; and find NaN."""
+    from_edge, cells = np.zeros(table.edges.size + 1, np.int64), np.zeros(table.n_cells, np.int64)
+    nan = count_spaced(values, *carrier_bits(values), table.edges[[0, -1]], np.uint64(table.spacing or 0), from_edge)
+    cells[0], cells[1::2] = from_edge[0], from_edge[1:]
+    return cells, nan
 
 
 def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:
@@ -299,7 +320,7 @@ class LabelRankSearch:
 
 
 #: Keys at which one read computes the risk: 16 bytes each, with soft labels 1200.
-_HARD_EDGES = 1 << 16
+_HARD_EDGES = 1 << 18
 _SOFT_EDGES = 1 << 13
 
 
@@ -331,20 +352,23 @@ class RiskCurve:
     @classmethod
     def from_tally(cls, tally: EdgeTally, cost: Fraction) -> RiskCurve:
         """Return the curve at the edges of a read."""
-        weights = heavy = n_heavy = tally.hits.astype(object)
+        weights = heavy = n_heavy = tally.hits
         whole = 1
         if len(tally.weights):  # of soft labels
             (weights, whole), (heavy, _) = tally.weights.integers(), tally.heavy_weights.integers()
-            n_heavy = tally.heavy_counts.astype(object)
+            n_heavy = tally.heavy_counts
         n, n_labelled = tally.n_rows, tally.n_labelled
         per_weight, per_label = n * cost.denominator, cost.numerator * n_labelled * whole
         unit = n * n_labelled * cost.denominator * whole
         # The sums at and above each edge, and 0 after the last.
         inside, labels = (np.append(from_top(by_cell)[1::2], 0) for by_cell in (weights, tally.counts))
+        most = unit + max(per_weight, per_label) * (1 + int(inside.max()) + int(labels.max()))
+        exact = np.int64 if most < 1 << 62 and not len(tally.weights) else object  # Python's integers have no limit
+        heavy, n_heavy, total, n_inside = (a.astype(exact) for a in (heavy, n_heavy, inside, labels))
         gain = heavy * per_weight - n_heavy * per_label
         gains = np.maximum(gain[1::2] + gain[2::2], 0)  # from each edge to the next
         # If rounded probabilities sum to more than 1, the error is 0, not negative.
-        risks = np.maximum(unit - inside * per_weight, 0) + labels.astype(object) * per_label
+        risks = np.maximum(unit - total * per_weight, 0) + n_inside * per_label
         return cls(risks, gains, inside, labels, unit, n_labelled * whole)
 
     def at(self, index: int, edges: Ints) -> Risk:
@@ -386,20 +410,22 @@ class RiskSearch:
         cost = cost if cost <= self.cost else math.nextafter(cost, -math.inf)
         return edge_pass(self.dtype, self.n_classes, self.edges(), cost)
 
-    def parts(self) -> list[tuple[int, int]]:
-        """Divide the open intervals into at most ``max_edges`` parts."""
+    def parts(self) -> tuple[Ints, Ints]:
+        """Divide the open intervals into at most ``max_edges`` parts; return the first and the last key of each."""
         most = max(2, self.max_edges // len(self.open))
-        parts = []
+        firsts, lasts = [], []
         for first, last in self.open:
-            step = -(-(last - first + 1) // most)
-            parts += [(key, min(key + step - 1, last)) for key in range(first, last + 1, step)]
-        return parts
+            shift = shift_to_fit(last - first + 1, most)
+            offsets = np.arange((last - first >> shift) + 1, dtype=np.uint64) << np.uint64(shift)
+            begins = (offsets + np.uint64(first % 2**64)).view(np.int64)
+            firsts.append(begins)
+            lasts.append(np.append(begins[1:] - 1, last))
+        return np.concatenate(firsts), np.concatenate(lasts)
 
     def edges(self) -> Ints:
         """Return the keys at which the next read computes the risk: the first key of each part, and the key after it."""
-        parts = self.parts()
-        ends = {last + 1 for _, last in parts if last < KEY_MAX}
-        return np.array(sorted({first for first, _ in parts} | ends), np.int64)
+        firsts, lasts = self.parts()
+        return np.union1d(firsts, lasts[lasts < KEY_MAX] + 1)
 
     def advance(self, state: EdgeTally) -> RiskSearch:
         """Return the search after a read: with the best edge, and the parts that may contain a better key."""
@@ -410,15 +436,14 @@ class RiskSearch:
         edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
         index = int(np.argmin(curve.risks[::-1][1:]))
         best = min(self.best, curve.at(edges.size - 1 - index, edges), key=lambda r: (r.risk, -r.first_key))
-        lowest = best.risk * curve.unit
-        intervals = []
-        for first, last in self.parts():
-            i = int(np.searchsorted(edges, first))
-            least = curve.risks[i + 1] - curve.gains[i]
-            # Smaller sets of the same risk are better, unless that risk is the one at the next edge.
-            as_good = least == lowest and curve.gains[i] > 0 and last > best.first_key
-            if first < last and (least < lowest or as_good):
-                intervals.append((first + 1, last))
+        lowest = int(best.risk * curve.unit)
+        firsts, lasts = self.parts()
+        i = np.searchsorted(edges, firsts)
+        least, gains = curve.risks[i + 1] - curve.gains[i], curve.gains[i]
+        # Smaller sets of the same risk are better, unless that risk is the one at the next edge.
+        as_good = (least == lowest) & (gains > 0) & (lasts > best.first_key)
+        still_open = (firsts < lasts) & ((least < lowest) | as_good)
+        intervals = zip((firsts[still_open] + 1).tolist(), lasts[still_open].tolist(), strict=True)
         return replace(self, open=tuple(intervals), best=best)
 
 

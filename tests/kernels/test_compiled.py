@@ -433,6 +433,31 @@ def test_place_scores__equals_its_twin(data):
     assert np.array_equal(left[-2], right[-2])
 
 
+@given(data=st.data())
+def test_count_spaced__counts_as_at_single_edges(data):
+    scores = data.draw(matrices())
+    own = keys.encode(scores.reshape(-1))
+    own = own[own != keys.NAN_KEY]
+    first = data.draw(st.sampled_from([*own.tolist(), -(2**40), 0]))
+    spacing, n_edges = data.draw(st.integers(0, 12)), data.draw(st.integers(3, 9))
+    edges = first + (np.arange(n_edges) << spacing)
+    edges[-1] -= data.draw(st.integers(0, (1 << spacing) - 1))  # the last part may be shorter
+    table = EdgeTable.from_edges(edges)
+    assert table.spacing == spacing
+    tile = scores, *keys.carrier_bits(scores)
+
+    def make():
+        return (*tile, edges[[0, -1]], np.uint64(spacing), np.zeros(n_edges + 1, np.int64))
+
+    (a, left), (b, right) = run_both("count_spaced", make)
+    assert tuple(a) == tuple(b)
+    assert np.array_equal(left[-1], right[-1])
+    cells = np.zeros(table.n_cells, np.int64)
+    no_labels = np.full(len(scores), -1), cells, np.zeros(len(scores), np.int64)
+    numpy_kernel("count_at_edges")(*tile, edges, table.starts, table.shift, *no_labels)
+    assert left[-1].tolist() == [cells[0], *(cells[1::2] + cells[2::2]).tolist()]
+
+
 @given(st.data())
 def test_find_edge__counts_the_edges_below(data):
     near = st.integers(-9, 9) | st.integers(keys.KEY_MIN, keys.KEY_MAX) | st.sampled_from([keys.KEY_MIN, keys.KEY_MAX])

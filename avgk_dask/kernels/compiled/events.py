@@ -265,6 +265,32 @@ def count_at_edges(
 
 
 @njit(nogil=True, cache=True)
+def count_spaced(values: Any, bits: Any, magnitude: Any, ends: Any, spacing: Any, counts: Any) -> tuple[int, int]:
+    n_rows, n_classes = values.shape
+    first, last = np.int64(ends[0]), np.int64(ends[1])
+    highest = counts.size - 1
+    n_nan = 0
+    first_nan = -1
+    for i in range(n_rows):
+        for t in range(n_classes):
+            if values[i, t] != values[i, t]:
+                if n_nan == 0:
+                    first_nan = i * n_classes + t
+                n_nan += 1
+                continue
+            key = np.int64(bits[i, t])
+            if key < 0 and magnitude != 0:
+                key = -(key & magnitude)
+            if key < first:
+                counts[0] += 1
+            elif key >= last:
+                counts[highest] += 1
+            else:
+                counts[np.uint64(1) + ((np.uint64(key) - np.uint64(first)) >> spacing)] += 1
+    return n_nan, first_nan
+
+
+@njit(nogil=True, cache=True)
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
     n_rows, n_classes = values.shape
     n_nan = 0

@@ -199,6 +199,19 @@ def _equal_before(numbers: Any) -> Any:
     return before
 
 
+def count_spaced(values: Any, bits: Any, magnitude: Any, ends: Any, spacing: Any, counts: Any) -> tuple[int, int]:
+    """Count the scores by edges ``2**spacing`` keys apart: ``counts[0]`` before all edges, ``counts[j + 1]`` from edge j on.
+
+    ``ends`` are the first and the last edge; scores from that on are in the last entry. Returns the number of NaN met,
+    which are not counted, and the flat index of the first one.
+    """
+    keys = keys_from_bits(bits, magnitude)[values == values]
+    cells = 1 + stretch_numbers(keys, ends[0], spacing).astype(np.int64)
+    cells = np.where(keys < ends[0], 0, np.where(keys >= ends[1], counts.size - 1, cells))
+    counts += np.bincount(cells, minlength=counts.size)
+    return count_nan(values)
+
+
 def rank_in_row(values: Any, labels: Any, ranks: Any) -> tuple[int, int]:
     """Write each label's rank in its row: 1 for the highest score, ties by class index.
 
