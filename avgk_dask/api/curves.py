@@ -25,7 +25,7 @@ from .inputs.labels import labelled_source, refuse_soft
 from .options import BudgetLike, LabelsLike, Named, NanPolicy, PlaceLike, ScanOptions, ScoresLike, result_attrs, rounded
 from .thresholds import parse_bounded, score_value
 
-#: Up to so many classes, one scan for all thresholds costs less than ranking every label among all scores.
+#: Up to this number of classes, one scan for all thresholds costs less than ranking every label among all scores.
 _FEW_CLASSES = 128
 #: Label weight inside the sets for each K.
 Weights: TypeAlias = list[int] | list[Fraction]
@@ -84,10 +84,10 @@ def error_curve(
 
     Notes
     -----
-    Cost: two reads of the store with hard labels, and some 20 ns for each score. Memory grows with the number of
-    distinct label scores (32 bytes each in every tally, of which a process holds up to some 20); tasks hold whole rows
-    of a band. With soft labels every score is a label: all C thresholds are searched, in a number of reads that grows
-    with C (``attrs["reads"]``).
+    Cost: up to 128 classes that of ``evaluate`` with C budgets, usually one read. Beyond, two reads with hard labels, and
+    some 20 ns for each score; memory then grows with the number of distinct label scores (32 bytes each in every tally,
+    of which a process holds up to some 20), and tasks hold whole rows of a band. With soft labels all C thresholds are
+    searched, in a number of reads that grows with C (``attrs["reads"]``).
 
     Examples
     --------

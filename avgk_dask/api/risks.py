@@ -221,8 +221,9 @@ def best_threshold(
 
     Notes
     -----
-    Cost: usually three to five reads; more if very many thresholds have nearly the same risk. Each read locates every
-    score among up to 65,536 candidates, some 20 ns per score. Tasks hold whole rows of a band.
+    Cost: usually three to five reads; more if very many thresholds have nearly the same risk. The first read counts the
+    scores in up to 262,144 bins, later ones only within the bins that may contain the best threshold. Tasks hold whole
+    rows of a band.
 
     Examples
     --------
