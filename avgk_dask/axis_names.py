@@ -174,7 +174,7 @@ def check_batch(
     """
     axes = axes_of(scores, "scores")
     if "class" in getattr(scores, "dims", ())[:-1]:
-        raise ScoresError(f"scores must be (sample, class); got the dimensions {scores.dims}. Transpose them first.")
+        raise ScoresError(f"scores must have the dimensions (sample, class); got {scores.dims}. Transpose them first.")
     check_axes(
         [axes, *filter(None, (axes_of(values, owner) for owner, values in others.items()))], max(1, len(axes) - 1)
     )

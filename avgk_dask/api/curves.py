@@ -257,7 +257,7 @@ def smallest_k(
         assert search.labels is not None
         n_samples, n_labelled, n_hits = source.shape[0], search.labels.n_labelled, search.n_needed
         if not n_labelled:
-            raise LabelsError("labels must name the class of one sample at least; got none. Label some samples.")
+            raise LabelsError("at least one sample must be labelled; got none. Label some samples.")
         if n_hits > search.n_reachable:
             least = 1 - Fraction(search.n_reachable, n_labelled)
             raise BudgetError(

@@ -271,7 +271,7 @@ def _open_labels(labels: LabelsLike, rows: RowFile, options: Options | None, mis
         )
     if rows.n_samples is not None and column.shape[0] != rows.n_samples:
         raise LabelsError(
-            f"labels must be one for each of the {rows.n_samples} samples; got {column.shape[0]}. {LABELS_CURE}"
+            f"labels must have one entry for each of the {rows.n_samples} samples; got {column.shape[0]}. {LABELS_CURE}"
         )
     return column
 
@@ -289,7 +289,7 @@ def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter
             column = own if labels is None else _read_rows(labels, first, last)
             if column is not None and column.shape[0] != block.shape[0]:
                 raise LabelsError(
-                    f"labels must be one for each sample; got only {first + column.shape[0]}. {LABELS_CURE}"
+                    f"labels must have one entry per sample; got only {first + column.shape[0]}. {LABELS_CURE}"
                 )
             writer.append(block, column)
             advance(block.shape[0])
@@ -297,7 +297,7 @@ def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter
             raise _no_samples(rows)
         if labels is not None and labels.shape[0] != last:
             raise LabelsError(
-                f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
+                f"labels must have one entry for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
             )
         current_progress(mine=True).enter("writing")  # the writer's last chunks
 

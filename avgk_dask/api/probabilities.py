@@ -152,8 +152,8 @@ class Balanced(LazyScores):
         refuse_truncated(source, "balanced scores")
         if source.n_classes != self.frequencies.size:
             raise OptionError(
-                f"frequencies must be {source.n_classes}, one for each class; got {self.frequencies.size}. "
-                "Count the labels with numpy.bincount(labels, minlength=C)."
+                f"frequencies must have {source.n_classes} numbers, one per class; got {self.frequencies.size}. Count "
+                "the labels with numpy.bincount(labels, minlength=C)."
             )
         return source.with_transform(Balance(self.frequencies, source.dtype))
 
@@ -229,7 +229,7 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     if values.ndim != 1 or not values.size or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
         shown = " ".join(repr(frequencies).split())
         raise OptionError(
-            f"frequencies must be numbers of at least 0, one for each class, and not all 0; got {shown!s:.80}. "
-            "Count the labels with numpy.bincount(labels, minlength=C)."
+            f"frequencies must be nonnegative numbers, one per class and not all 0; got {shown!s:.80}. Count the "
+            "labels with numpy.bincount(labels, minlength=C)."
         )
     return Balanced(scores, values / values.sum())

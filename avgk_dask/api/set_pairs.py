@@ -199,8 +199,7 @@ def set_utility(
     check_result(result, ["set_size_count", "top_k_error"])
     if "set_hit_count" not in result:
         raise OptionError(
-            "result must have set_hit_count, which requires class numbers as labels; got it without. "
-            "Pass labels to evaluate."
+            "result has no set_hit_count, which evaluate computes if labels are class numbers. Pass labels to evaluate."
         )
     check_result(result, ["set_hit_count"])
     names = [utility] if isinstance(utility, str) else list(dict.fromkeys(utility))

@@ -199,7 +199,7 @@ def refuse_nan(is_nan: Array, samples: Ints, first_class: int) -> None:
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(
-        f"scores must not hold NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_CURE}"
+        f"scores must not contain NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_CURE}"
     )
 
 

@@ -406,8 +406,8 @@ def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> lis
         )
         if facts.is_in_memory:
             advice.append(
-                f"This file can only be read from front to back: each process that reads it holds all {facts.n_bytes:,} bytes "
-                "of scores. A store is read in bands: avgk ingest writes one."
+                f"This file can only be read sequentially: each process that reads it holds all {facts.n_bytes:,} "
+                "bytes of scores. A store is read in bands: avgk ingest writes one."
             )
         return advice + _value_advice(labels, values)
     unit = facts.object_bytes

@@ -288,5 +288,5 @@ def _parse_ranks(ranks: RanksLike, n_classes: int) -> list[int]:
             )
         numbers.append(int(rank))
     if not numbers:
-        raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")
+        raise OptionError("ranks must contain at least one rank; got an empty sequence. Pass a number or several.")
     return numbers

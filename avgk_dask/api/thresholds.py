@@ -235,7 +235,9 @@ def parse_thresholds(thresholds: ThresholdsLike) -> tuple[list[Real], bool]:
             raise OptionError(f"thresholds must be numbers; got {number!r}. Pass integers or floats.")
         numbers.append(number)
     if not numbers:
-        raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
+        raise OptionError(
+            "thresholds must contain at least one number; got an empty sequence. Pass a number or several."
+        )
     return numbers, are_several(values)
 
 
@@ -252,8 +254,8 @@ def parse_threshold(threshold: ThresholdsLike) -> Real:
         ) from error
     if len(numbers) > 1:
         raise OptionError(
-            f"threshold must be a single number; got {len(numbers)} of them. "
-            "Pass one, for example result.threshold.sel(k=5)."
+            f"threshold must be a single number; got {len(numbers)} numbers. Pass one, for example "
+            "result.threshold.sel(k=5)."
         )
     return numbers[0]
 

@@ -157,7 +157,7 @@ def transfer(
     source = as_source(scores, labels, **options.opening)
     if calibration.n_classes != source.n_classes:
         raise ScoresError(
-            f"calibration_scores must have the classes of the scores, {source.n_classes}; got {calibration.n_classes}. "
+            f"calibration_scores must have {source.n_classes} classes, like the scores; got {calibration.n_classes}. "
             "Pass scores of the same model, or of one with the same classes."
         )
     check_same_classes(scores, calibration_scores, "calibration_scores")

@@ -65,8 +65,8 @@ class SetChoice:
         present = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
         if present != [needed]:
             raise OptionError(
-                f"{needed} must be the only argument for the rule {self.rule}; got {' and '.join(present) or 'none'}. "
-                "The rules average and top need a budget."
+                f"the rule {self.rule!r} needs {needed}, and no other of k, threshold and predictor; got "
+                f"{' and '.join(present) or 'none'}. The rules average and top need a budget."
             )
 
 

@@ -248,8 +248,8 @@ class Aps(_ByRank):
         bits = cost_bits(penalty, k_reg, n_classes)
         if bits < 0 or penalty * 2**bits >= 1 << 63:  # even if no rank is beyond k_reg
             raise OptionError(
-                f"penalty must be small enough for the sums of {n_classes} classes; got {float(penalty):g}. "
-                "Use one such as 0.01."
+                f"penalty must be small enough to be summed over {n_classes} classes; got {float(penalty):g}. Use one "
+                "such as 0.01."
             )
         return cls(dtype, bits, round(penalty * 2**bits), k_reg, seed)
 

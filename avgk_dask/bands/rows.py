@@ -187,8 +187,8 @@ def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: 
         yield slab
     if first_class != n_classes:
         raise ScoresError(
-            f"scores must have the {n_classes} classes of their metadata; got {first_class} when read. "
-            "Correct the shape and chunks of the array."
+            f"scores must have {n_classes} classes, as in their metadata; got {first_class} when read. Correct the "
+            "shape and chunks of the array."
         )
 
 

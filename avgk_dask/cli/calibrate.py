@@ -167,7 +167,8 @@ _ATTRIBUTES = (
 )
 @choice_option(
     "--method", words=tuple(CONFORMAL_METHODS),
-    text="Build sets by scores (lac), cumulative probabilities (aps), these with a penalty on late ranks (raps), or ranks.",
+    text="Build sets by scores (lac), cumulative probabilities (aps), cumulative probabilities with a penalty on late "
+        "ranks (raps), or ranks (top_k).",
 )  # fmt: skip
 @click.option("--by", metavar="NAME", help=f"Fit one threshold for each: {GROUPS}")
 @click.option("--new-by", metavar="NAME", help="Groups of STORE, if --by names only those of CALIBRATION.")

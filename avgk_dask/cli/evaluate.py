@@ -272,7 +272,7 @@ def sets(
 
     if sum(one is not None for one in (k, limit, predictor_file)) != 1 or (k is None and rule == "top"):
         raise OptionError(
-            "sets must be of one budget (-k 5), one threshold (--threshold 0.25) or one predictor (--conformal FILE). Pass one of these."
+            "pass exactly one of a budget (-k 5), a threshold (--threshold 0.25) and a predictor (--conformal FILE)."
         )
     if k is not None and len(k) != 1:
         raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")

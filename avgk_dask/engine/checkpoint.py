@@ -182,7 +182,7 @@ def open_checkpoint(
             f"checkpoint must not be inside the store; got {hashed_folder.location}. Name a folder of its own for it."
         )
     if key.folder and whole.read_plain(_REQUEST) is not None:
-        raise OptionError(f"checkpoint must be of the same request; got {whole.location} with another one. {_CURE}")
+        raise OptionError(f"the checkpoint {whole.location} belongs to another request. {_CURE}")
     request = _request(key, source)
     _check_request(hashed_folder, request)
     hashed_folder = replace(hashed_folder, owner=token_of(request))
@@ -235,10 +235,10 @@ def _check_request(hashed_folder: HashedFolder, request: Mapping[str, object]) -
         return
     names = [name for name in {**before, **request} if before.get(name) != request.get(name)]
     if names:
-        differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
-        raise OptionError(
-            f"checkpoint must be of the same request; got {hashed_folder.location}, in which {differ}. {_CURE}"
+        differ = "; ".join(
+            f"{name} was {before.get(name)!r} and is now {request.get(name)!r}" for name in sorted(names)
         )
+        raise OptionError(f"the checkpoint {hashed_folder.location} belongs to another request: {differ}. {_CURE}")
 
 
 def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[Any]]) -> list[int]:
@@ -265,8 +265,8 @@ def _with_bands(source: Source, saved: Bands, hashed_folder: HashedFolder) -> So
     before, n = saved.rows.tolist(), source.unfiltered.shape[0]
     if n < before[-1]:
         raise OptionError(
-            f"checkpoint must be of this store, or of its first rows; got {hashed_folder.location} of {before[-1]:,} rows, and the "
-            f"store has {n:,}. {_CURE}"
+            f"the checkpoint {hashed_folder.location} belongs to another store: it covers {before[-1]:,} rows, and "
+            f"this store has {n:,}. {_CURE}"
         )
     if n > before[-1]:  # new rows may have changed the chunk of the last band
         before = [*before[:-1], *(row for row in source.unfiltered.rows if row > before[-2])]
@@ -279,10 +279,8 @@ def _check_bands(hashed_folder: HashedFolder, saved: Bands, bands: Bands, source
     grown = bands.rows[-1] > saved.rows[-1]
     if not n_scores and saved.scores.size > grown:
         raise OptionError(
-            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {hashed_folder.location} of "
-            f"other data. {_CURE}"
+            f"the checkpoint {hashed_folder.location} belongs to another "
+            f"store{' or other samples' * (source.mask is not None)}. {_CURE}"
         )
     if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
-        raise OptionError(
-            f"checkpoint must be of the same labels and clusters; got {hashed_folder.location} with others. {_CURE}"
-        )
+        raise OptionError(f"the checkpoint {hashed_folder.location} was made with other labels or clusters. {_CURE}")

@@ -63,7 +63,7 @@ def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | 
         # Distributed suspects all tasks that a dead worker had, and names the first that was there too often.
         return (
             f"more than {_count(error.allowed_failures, 'worker')} died, one after the other, in the task that "
-            f"{_place(error.task, reads)}, or in another task at the same time. {_MEMORY_CURE}"
+            f"{_place(error.task, reads)}, or in a task that ran at the same time. {_MEMORY_CURE}"
         )
     if isinstance(error, _UNWORKED):
         return f"the cluster has no workers that may take the tasks. Start some. {_WAIT_CURE}"
@@ -282,7 +282,7 @@ class Watch:
             str(error.task), find_deaths(self._client), self._finished
         ):
             future.result()  # raises its error
-        self._progress.say(f"workers died in the task {error.task}; trying it again")
+        self._progress.say(f"workers died in task {error.task}; retrying it")
         retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
         for one in waiting.values():
             one.add_done_callback(self._events.put)

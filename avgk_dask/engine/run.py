@@ -111,8 +111,8 @@ class Run:
             n_rows = self.source.shape[0] if bands is None else sum(bounds[b + 1] - bounds[b] for b in bands)
             if state.n_rows != n_rows:
                 raise ScoresError(
-                    f"scores must have the {n_rows} rows of their metadata; got {state.n_rows} when read. "
-                    "Correct the shape and chunks of the array."
+                    f"scores must have {n_rows} rows, as in their metadata; got {state.n_rows} when read. Correct the "
+                    "shape and chunks of the array."
                 )
 
 
@@ -134,8 +134,8 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
     if tally.n_nan and nan_policy == "raise":
         band, row, class_ = tally.first_nan
         raise ScoresError(
-            f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
-            f"{source.sample_number(band, row)}, class {class_}. {NAN_CURE}"
+            f"scores must not contain NaN; got {tally.n_nan}, the first at sample {source.sample_number(band, row)}, "
+            f"class {class_}. {NAN_CURE}"
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label

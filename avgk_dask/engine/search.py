@@ -39,7 +39,7 @@ MOST_SCANS = 30
 #: Events that a band may hold in a second scan, whose brackets are narrow: in sorted data, one band may have all of them.
 RESCAN_EVENTS = 1 << 19
 _ZERO = Fraction(0)
-_CHANGED = "scores must stay the same from one read to the next; got other scores. Store them first."
+_CHANGED = "the scores changed between two reads. Write them to a store first."
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
         k = range(1, min(10, n_classes) + 1)
     budgets = [parse_budget(one) for one in ([k] if is_scalar(k) else k)]
     if not budgets:
-        raise BudgetError("k must name at least one budget; got an empty sequence. Pass a number or several.")
+        raise BudgetError("k must contain at least one budget; got an empty sequence. Pass a number or several.")
     for budget in budgets:
         if not 0 < budget <= n_classes:
             raise BudgetError(

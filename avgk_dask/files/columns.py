@@ -165,9 +165,9 @@ def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
 def mixed_columns(integers: list[str], location: str) -> str:
     """Return the error text for columns of integers, which may be labels or sample numbers, among fractional ones."""
     return (
-        f"columns of scores must all be fractional numbers or all integers; {listed(integers)} of {location} "
-        f"{'is' if len(integers) == 1 else 'are'} integers among others. Name the labels, and drop columns that are not "
-        "scores."
+        f"score columns must be either all floats or all integers; {listed(integers)} of {location} "
+        f"{'holds' if len(integers) == 1 else 'hold'} integers, the others floats. Name the labels, and drop columns "
+        "that are not scores."
     )
 
 

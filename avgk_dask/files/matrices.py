@@ -239,7 +239,7 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
         return (matrix,)
     n_labels = sum(map(len, label_blocks))
     if n_labels != n:
-        raise LabelsError(f"labels must be one per sample; {path} has {n_labels} for {n} samples. Check it.")
+        raise LabelsError(f"labels must have one entry per sample; {path} has {n_labels} for {n} samples. Check it.")
     return matrix, np.concatenate(label_blocks) if label_blocks else np.empty(0, np.int64)
 
 
@@ -248,7 +248,7 @@ def _check_fits(file: RowFile, n_samples: int) -> None:
     n_bytes, limit = n_samples * file.row_bytes, held_limit()
     if n_bytes > limit:
         raise StoreError(
-            f"{file.location} has {n_bytes:,} bytes{'' if file.n_samples else ' or more'} and can only be read from front to back; "
-            f"such files must have at most {limit:,} bytes (the setting avgk.file-bytes, and a quarter of the memory). "
-            f"{file_advice(file.location)}"
+            f"{file.location} has {n_bytes:,} bytes{'' if file.n_samples else ' or more'} and can only be read "
+            f"sequentially; the limit for such files is {limit:,} bytes (the setting avgk.file-bytes, or a quarter of "
+            f"the memory if less). {file_advice(file.location)}"
         )

@@ -239,8 +239,9 @@ class FileMark:
             ) from None
         if mark != self:
             raise ReadError(
-                f"{self.path} changed after it was opened: it had {self.n_bytes:,} bytes, and has {mark.n_bytes:,} bytes and "
-                f"another time on {socket.gethostname()}. Start again; copies for workers must keep their times (cp -p)."
+                f"{self.path} changed after it was opened: it had {self.n_bytes:,} bytes, and on "
+                f"{socket.gethostname()} it has {mark.n_bytes:,} bytes and another modification time. Start again; "
+                "copies for workers must keep the modification time (cp -p)."
             )
 
 
@@ -338,7 +339,7 @@ def loaded(load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> Loa
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedRows(AnyRows):
-    """Rows of a file that can only be read from front to back; each process that reads it holds all of it in memory."""
+    """Rows of a file that can only be read sequentially; each process that reads it holds all of it in memory."""
 
     content: Loaded
     #: 0 for the scores, 1 for the labels.

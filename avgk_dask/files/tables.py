@@ -89,7 +89,7 @@ def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
         differing = sorted({name for name, _ in set(fields) ^ set(first_fields)}) or ["their order"]
         raise StoreError(
             f"the files of a folder must have the same columns; {path} differs from the first in "
-            f"{', '.join(differing[:5])}. Write them alike, or read them one by one."
+            f"{', '.join(differing[:5])}. Write all files with the same columns, or read them one by one."
         )
 
 
@@ -181,7 +181,8 @@ def hub_files(folder: str) -> list[str]:
     state = _json(folder, "state.json")
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise StoreError(
-            f"{folder} must hold its rows in order; it has an index of rows. Save dataset.flatten_indices() instead."
+            f"{folder} is a selection from another dataset: its row indices are saved separately. Save "
+            "dataset.flatten_indices() instead."
         )
     with reading(os.path.join(folder, "state.json"), KeyError, TypeError):
         return [os.path.join(folder, os.path.basename(part["filename"])) for part in state["_data_files"]]

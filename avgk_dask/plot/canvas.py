@@ -198,14 +198,14 @@ def need(result: xr.Dataset, name: str, requirement: str) -> None:
     """Check that a single result has a variable with values."""
     check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
     if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
-        raise OptionError(f"result must have {name} to draw; got one without. It needs {requirement}.")
+        raise OptionError(f"result has no {name} to draw. Pass a result with {requirement}.")
 
 
 def need_table(table: xr.Dataset, name: str) -> None:
     """Check that a table has a variable with values."""
     check_result(table)
     if name not in table or np.isnan(table[name].values).all():
-        raise OptionError(f"table must have {name} to draw; got one without. It needs labels.")
+        raise OptionError(f"table has no {name} to draw. Compute it with labels.")
 
 
 def known_budget(result: xr.Dataset, k: float) -> float:

@@ -144,9 +144,7 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     """
     check_result(result)
     if "model" not in result.dims or np.isnan(result.average_k_error.values).all():
-        raise OptionError(
-            "result must have the errors of several models; got a result without. Pass that of compare with labels."
-        )
+        raise OptionError("result has no errors of several models. Pass a result of compare, computed with labels.")
     ax = new_axes(ax)
     for i, name in enumerate(result.model.values):
         _draw_errors(result.isel(model=i), ax, str(name))

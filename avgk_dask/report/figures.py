@@ -90,8 +90,8 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
     "straddle": (
         plot.straddle,
         "Straddle strengths",
-        "Mean over all pairs of samples of the amount by which the (k + order)-th score of one exceeds the (k + 1 - order)-th of "
-        "the other (0 if it does not).",
+        "Mean, over all pairs of samples, of the excess of the score of rank k + order of one sample over the score "
+        "of rank k + 1 - order of the other (0 if there is none).",
     ),
 }
 #: Variables that a picture needs, with the least number of values.

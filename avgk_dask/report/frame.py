@@ -103,10 +103,10 @@ def write_page(path: str | os.PathLike[str], page: str) -> None:
 
     if not isinstance(path, (str, os.PathLike)):
         raise DtypeError(
-            f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path."
+            f"path must be the path of the new file; got {type(path).__name__}. Pass the result, then its path."
         )
     if is_url(path):
-        raise OptionError(f"path must be that of a file on this machine; got {redact(path)!r}. Choose a local one.")
+        raise OptionError(f"path must be a file on this machine; got {redact(path)!r}. Choose a local one.")
     with writing(str(path)), atomic_write(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
 

@@ -142,9 +142,9 @@ def crowd_sentence(result: xr.Dataset) -> str:
     remedies = [*([] if is_spread else ['ties="spread" (--ties spread)']), *(["a smaller k"] if ks[0] > 1 else [])]
     remedy = f" Use {' or '.join(remedies)}." if remedies else ""
     return (
-        f"At k = {listed(ks)}, many scores equal the threshold ({int(one.n_ties):,} scores are {float(one.threshold) + 0.0:.6g}{at}): "
-        f"{up_to}{100 * shares.max():.0f} % of the labels in the sets are an arbitrary choice among them ({rule}), so gains say "
-        f"little there.{remedy}"
+        f"At k = {listed(ks)}, many scores equal the threshold ({int(one.n_ties):,} scores are "
+        f"{float(one.threshold) + 0.0:.6g}{at}): {up_to}{100 * shares.max():.0f} % of the labels in the sets are an "
+        f"arbitrary choice among them ({rule}), so gains there mean little.{remedy}"
     )
 
 

@@ -106,7 +106,8 @@ class Reader:
         Raises OptionError if the scores are not stored.
         """
         raise OptionError(
-            "checkpoint must be used with scores in a store or file; got an array in memory or in blocks. Pass its path."
+            "checkpoint needs scores in a store or file; got an array in memory or a Dask array. Pass the path of the "
+            "scores."
         )
 
     def with_rows(self, rows: Sequence[int]) -> Reader:

@@ -105,7 +105,7 @@ def select_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:
         block = block_to_ndarray(slab)
         if len(block) > len(kept):
             raise ScoresError(
-                f"a block of the scores has shape {block.shape}, but the array's metadata promise {len(kept)} rows. "
+                f"a block of the scores has shape {block.shape}, but the array's metadata declare {len(kept)} rows. "
                 "Correct the shape and chunks of the array."
             )
         selection = kept[: len(block)]

@@ -146,16 +146,16 @@ class Slots(Transform):
         bad = np.zeros(0, bool) if self.in_order else (block[:, 1:] > block[:, :-1]).any(1)
         if bad.any():
             raise ScoresError(
-                "the scores of a truncated store must descend; those of sample "
-                f"{first_row + int(np.flatnonzero(bad)[0])} of {self.location or 'them'} do not. "
-                "Write it with ScoreWriter(..., top_m=...)."
+                "each row of a truncated store must be in descending order; sample "
+                f"{first_row + int(np.flatnonzero(bad)[0])}{self.location and f' of {self.location}'} is not. Write it "
+                "with ScoreWriter(..., top_m=...)."
             )
         if self.n_classes == self.n_slots:
             return block
         if is_float(self.dtype) and (block != block).any():
             row = first_row + int(np.flatnonzero((block != block).any(1))[0])
             raise ScoresError(
-                f"the scores of a truncated store must not hold NaN; those of sample {row} of {self.location or 'them'} do. "
+                f"a truncated store must not contain NaN; sample {row}{self.location and f' of {self.location}'} does. "
                 "Write it with ScoreWriter(..., top_m=...)."
             )
         lowest = decode([key_range(self.dtype)[0]], self.dtype)
@@ -284,9 +284,9 @@ class Softmax(Transform):
         sample, row = first_row + bad, scores[bad]
         largest = "infinite" if (row == np.inf).any() else "-inf in every class"
         raise ScoresError(
-            f"scores must have a finite largest value in each row for a softmax; those of sample {sample}"
-            f"{' (of those that exist)' * self.of_existing}{self.location and f' of {self.location}'} are {largest}. Leave such samples out with where=, "
-            "or correct them."
+            "scores must have a finite maximum in each row for a softmax; the scores of sample "
+            f"{sample}{' (of the existing scores)' * self.of_existing}{self.location and f' of {self.location}'} are "
+            f"{largest}. Leave such samples out with where=, or correct them."
         )
 
 

@@ -38,7 +38,7 @@ _MOST_SCANS = 200
 _ALL = 1 << 62
 #: Keys sorted at once.
 _AT_ONCE = 1 << 20
-_CHANGED = "scores changed between two reads. Store them before they are evaluated."
+_CHANGED = "the scores changed between two reads. Write them to a store first."
 
 
 @dataclass(frozen=True)

@@ -380,9 +380,7 @@ class RiskSearch:
     def advance(self, state: EdgeTally) -> RiskSearch:
         """Return the search after a read: with the best edge, and the parts that may contain a better key."""
         if not state.n_labelled:
-            raise LabelsError(
-                "labels must include at least one class number; got only negative ones. Label some samples."
-            )
+            raise LabelsError("at least one sample must be labelled; got only negative labels. Label some samples.")
         edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
         index = int(np.argmin(curve.risks[::-1][1:]))
         best = min(self.best, curve.at(edges.size - 1 - index, edges), key=lambda r: (r.risk, -r.first_key))

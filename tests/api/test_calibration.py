@@ -310,7 +310,7 @@ def test_temperature__of_equal_logits_is_one():
     [
         (np.eye(3), [1, 1, 1], avgk.LabelsError, "at least two classes for a calibrator; got only 1"),
         (np.eye(3), [-1, -1, -1], avgk.LabelsError, "got none"),
-        (np.eye(3), None, avgk.LabelsError, "labels must be given for a calibrator"),
+        (np.eye(3), None, avgk.LabelsError, "labels are required to fit a calibrator"),
         (np.eye(3), np.eye(3), avgk.LabelsError, "class numbers"),
         (np.eye(3), [0, 1, 3], avgk.LabelsError, "lie in 0..2"),
         (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass the logits themselves"),

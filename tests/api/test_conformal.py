@@ -605,9 +605,9 @@ SCORES, LABELS = problem(n=60)
         ({"k_reg": -1, "method": "raps"}, avgk.OptionError, "k_reg must be an integer"),
         ({"nan_policy": "lowest", "method": "aps"}, avgk.OptionError, "nan_policy must be 'raise'"),
         ({"nan_policy": "never"}, avgk.OptionError, "nan_policy must"),
-        ({"labels": None}, avgk.LabelsError, "labels must be given for conformal sets"),
+        ({"labels": None}, avgk.LabelsError, "labels are required for conformal sets"),
         ({"labels": SCORES}, avgk.LabelsError, "labels must be class numbers"),
-        ({"labels": np.full(60, -1)}, avgk.LabelsError, "labels must name the class"),
+        ({"labels": np.full(60, -1)}, avgk.LabelsError, "at least one sample must be labelled"),
         ({"labels": np.full(60, 12)}, avgk.LabelsError, "labels must lie in 0..11"),
         ({"labels": np.full(60, 12), "by": np.zeros(60, int)}, avgk.LabelsError, "labels must lie in 0..11"),
         ({"scores": np.full((60, 12), np.nan)}, avgk.ScoresError, "NaN"),
@@ -625,9 +625,9 @@ def test_predictors__refuse_scores_and_options_that_do_not_fit():
     predictor = avgk.conformal.calibrate(SCORES, LABELS, by=np.zeros(60, int))
     aps = avgk.conformal.calibrate(SCORES, LABELS, method="aps")
     for call in (predictor.sets, predictor.evaluate):
-        with pytest.raises(avgk.OptionError, match="groups must be given for a predictor by group"):
+        with pytest.raises(avgk.OptionError, match="groups are required for a predictor calibrated by group"):
             call(SCORES)
-        with pytest.raises(avgk.ScoresError, match="scores must have the classes of the calibration, 12; got 11"):
+        with pytest.raises(avgk.ScoresError, match="scores must have 12 classes, like the calibration scores; got 11"):
             call(SCORES[:, :11], groups=np.zeros(60, int))
     for call in (aps.sets, aps.evaluate):
         with pytest.raises(avgk.OptionError, match="groups must be None for a predictor by nothing"):

@@ -173,7 +173,7 @@ def test_best_threshold__never_lets_minus_infinity_in():
 
 
 def test_best_threshold__needs_a_labelled_sample():
-    with pytest.raises(avgk.LabelsError, match="at least one class number"):
+    with pytest.raises(avgk.LabelsError, match="at least one sample must be labelled"):
         avgk.best_threshold(np.eye(2), np.array([-1, -1]), cost=0.1)
 
 

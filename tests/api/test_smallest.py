@@ -143,7 +143,8 @@ def test_smallest_k__refuses_targets(bad):
 
 
 @pytest.mark.parametrize(
-    "labels, text", [([-1, -1, -1], "one sample at least"), (np.eye(3), "class numbers"), (None, "given")]
+    "labels, text",
+    [([-1, -1, -1], "at least one sample must be labelled"), (np.eye(3), "class numbers"), (None, "required")],
 )
 def test_smallest_k__needs_hard_labels(labels, text):
     with pytest.raises(avgk.LabelsError, match=text):

@@ -133,7 +133,7 @@ def test_simulate__overwrites_stores_only(tmp_path, run):
     for out in (".", tmp_path, "thesis.txt"):
         refused = run("simulate", "--out", out, "--samples", 5, "--classes", 3, "--overwrite", cwd=tmp_path)
         assert refused.returncode == 2
-        assert "must be a Zarr store to be overwritten" in refused.stderr
+        assert "it is not a Zarr store" in refused.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
@@ -170,7 +170,7 @@ def test_evaluate__takes_names_of_arrays(nan_store, run):
         (["evaluate", "TOY", "--storage-option", "secret"], 2, "KEY=VALUE"),
         (["evaluate", "TOY", "--scheduler", "tcp://127.0.0.1:9", "--workers", "2"], 2, "running cluster"),
         (["evaluate", "NAN", "--scores", "logits", "-k", "1"], 2, "sample 0, class 1"),
-        (["simulate", "--out", "TOY"], 2, "must be new"),
+        (["simulate", "--out", "TOY"], 2, "exists already"),
         (["simulate", "--out", "x.zarr", "--dtype", "complex64"], 2, "real numbers"),
         (["evaluate"], 2, "Missing argument"),
         (["threshold", "TOY"], 2, "Missing option '-k'"),

@@ -118,7 +118,7 @@ def test_crowd_sentence__warns_of_thresholds_that_many_scores_share():
     result = avgk.evaluate(votes, labels, k=[1, 2, 3])
     assert (result.n_ties.values.tolist(), result.n_kept.values.tolist()) == ([1, 11, 11], [0, 3, 7])
     choice = "of the labels in the sets are an arbitrary choice among them"
-    first = f'{choice} (the first ones in row-major order), so gains say little there. Use ties="spread" (--ties spread) or a smaller k.'
+    first = f'{choice} (the first ones in row-major order), so gains there mean little. Use ties="spread" (--ties spread) or a smaller k.'
     assert text.crowd_sentence(result) == (
         f"At k = 2, 3, many scores equal the threshold (11 scores are 0 at k = 2): up to 38 % {first}"
     )
@@ -129,7 +129,7 @@ def test_crowd_sentence__warns_of_thresholds_that_many_scores_share():
     )
     spread = avgk.evaluate(votes, labels, k=2, ties="spread")
     assert text.crowd_sentence(spread).endswith(
-        f"38 % {choice} (spread over the samples), so gains say little there. Use a smaller k."
+        f"38 % {choice} (spread over the samples), so gains there mean little. Use a smaller k."
     )
     assert text.crowd_sentence(avgk.evaluate(np.eye(4)[[0, 0, 0, 0]], labels, k=1)) == ""
     for k in (1, 4):  # all ties fit, or none is needed
@@ -201,10 +201,10 @@ def test_json__of_what_is_no_result_says_what_to_do():
         for use in (json_text.to_json, datasets.fingerprint):
             with pytest.raises(avgk.DtypeError, match="result must be a Dataset"):
                 use(other)
-    with pytest.raises(avgk.OptionError, match="numbers and text only"):
+    with pytest.raises(avgk.OptionError, match="only numbers and text"):
         json_text.to_json(result.assign_attrs(made=object()))
     for other in (5, None, "", "[1]", "{}", '{"variables": {"a": 1}, "coords": [], "attrs": {}}'):
-        with pytest.raises(avgk.OptionError, match="text must be a result as to_json writes it"):
+        with pytest.raises(avgk.OptionError, match="text must be the output of to_json"):
             json_text.from_json(other)
     both = xr.concat([result, result], "model")
     assert json_text.from_json(json_text.to_json(both)).identical(both)

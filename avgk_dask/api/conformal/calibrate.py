@@ -246,7 +246,7 @@ def _find_levels(run: Run, method: ConformalMethod, options: CalibrationOptions,
     state = run.read(first)
     refuse_sums(state, source, method)
     if not state.n_labelled:
-        raise LabelsError("labels must name the class of at least one sample; got none. Label some samples.")
+        raise LabelsError("at least one sample must be labelled; got none. Label some samples.")
     return drive(search.advance(state), run)
 
 
@@ -288,7 +288,7 @@ def restore_predictor(content: dict[str, Any]) -> ConformalPredictor:
         content[name] for name in ("by", "n_classes", "levels", "n_calibration", "groups")
     )
     if not all(isinstance(array, np.ndarray) for array in (levels, counts, groups)):
-        raise TypeError("its thresholds are not arrays")
+        raise TypeError("its thresholds are not stored as arrays")
     groups = groups if by == "group" else None
     kind = METHODS.get(content["method"])
     penalty = (Fraction(content["penalty"]), content["k_reg"]) if kind and kind.has_penalty else (None, None)

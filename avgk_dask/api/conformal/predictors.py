@@ -309,8 +309,8 @@ class ConformalPredictor(ShownAsTable):
         """Refuse scores of another model, missing or needless groups, and options that the method does not support."""
         if source.n_classes != self.n_classes:
             raise ScoresError(
-                f"scores must have the classes of the calibration, {self.n_classes}; got {source.n_classes}. "
-                "Pass scores of the same model."
+                f"scores must have {self.n_classes} classes, like the calibration scores; got {source.n_classes}. Pass "
+                "scores of the same model."
             )
         check_class_names(scores, self.class_names, "the predictor", "list(predictor.class_names)")
         check_method(self._method, source, self.by, nan_policy)
@@ -318,11 +318,11 @@ class ConformalPredictor(ShownAsTable):
         if last_rank is not None:
             certify_ranks(source, last_rank, "alpha")
         if groups is None and self.by == "group":
-            raise OptionError("groups must be given for a predictor by group; got None. Pass the group of each sample.")
-        if groups is not None and self.by != "group":
             raise OptionError(
-                f"groups must be None for a predictor by {self.by or 'nothing'}; got some. Leave them out."
+                "groups are required for a predictor calibrated by group; got None. Pass the group of each sample."
             )
+        if groups is not None and self.by != "group":
+            raise OptionError("groups must be None unless the predictor was calibrated by group. Leave them out.")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConformalPredictor):

@@ -82,9 +82,9 @@ def frame_arrays(frame: Any) -> StoredArrays:
     integers = [str(name) for name, kind in zip(class_names, kinds, strict=True) if re.match("u?int", kind)]
     if integers and len(integers) < len(kinds):
         raise ScoresError(
-            f"columns of scores must all be fractional numbers or all integers; {listed(integers)} "
-            f"{'is' if len(integers) == 1 else 'are'} integers among others. Name the column with the class numbers "
-            "'labels', and drop columns that are not scores."
+            f"score columns must be either all floats or all integers; {listed(integers)} "
+            f"{'holds' if len(integers) == 1 else 'hold'} integers, the others floats. Name the column with the class "
+            "numbers 'labels', and drop columns that are not scores."
         )
     # Columns of Arrow may have equal names: they are selected by position, which polars does not support.
     selection = scores if hasattr(frame, "column_names") else class_names

@@ -322,7 +322,7 @@ def _order_axes(frame: xr.DataArray) -> xr.DataArray:
     if set(frame.dims) == {"sample", "class"}:
         return frame.transpose("sample", "class")
     if frame.ndim == 2 and (frame.dims[0] == "class" or frame.dims[1] == "sample"):
-        raise ScoresError(f"scores must be (sample, class); got the dimensions {frame.dims}. Transpose them first.")
+        raise ScoresError(f"scores must have the dimensions (sample, class); got {frame.dims}. Transpose them first.")
     return frame
 
 

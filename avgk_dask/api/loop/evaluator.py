@@ -106,7 +106,7 @@ class Evaluator:
         is_class = isinstance(by, str) and by == "class"
         if (by is not None and not is_class) or (is_class and straddle):
             got = "'class' with straddle=True" if is_class else f"{by!r:.80}".replace("\n", " ")
-            raise OptionError(f"by must be 'class', without straddle, or None; got {got}. Leave one of them out.")
+            raise OptionError(f"by must be None, or 'class' with straddle=False; got {got}. Leave one of them out.")
         budgets = parse_budgets(k, int(n_classes))
         spec = EvaluatorSpec(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)
         self._state = EvaluatorState(spec)
@@ -127,7 +127,7 @@ class Evaluator:
     def _check_spec(self, other: Evaluator, argument: str) -> None:
         ours, theirs = self._state.spec, other._state.spec
         if theirs != ours:
-            raise OptionError(f"{argument} must have the same options; got {theirs}. Make it with {ours}.")
+            raise OptionError(f"{argument} must have the same options; got {theirs}. Create it with {ours}.")
 
     def _check_sound(self) -> None:
         if self._failed is not None:
@@ -195,7 +195,8 @@ class Evaluator:
         )
         if spec.by_class and batch.kind != HARD:
             raise LabelsError(
-                f"labels must be class numbers alone for by='class'; got {batch.kind}. Pass one for each sample."
+                f"labels must be class numbers without clusters for by='class'; got {batch.kind}. Pass one for each "
+                "sample."
             )
         if state.scan is None and len(batch.scores):
             state.scan = StreamingScan(spec, batch.scores.dtype, batch.kind, state.hints)
@@ -269,7 +270,7 @@ class Evaluator:
         if not isinstance(other, Evaluator):
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
         if other is self:
-            raise OptionError("other must be another Evaluator; got the same. It already has these samples.")
+            raise OptionError("other must be a different Evaluator; got the same one. It already has these samples.")
         self._check_spec(other, "other")
         ours, theirs = self._state, other._state
         if ours.class_names is not None and theirs.class_names is not None:

@@ -203,7 +203,9 @@ def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
         if not path or (isinstance(error, AvgkError) and not isinstance(error, kind)):
             raise
         reason = str(error).removesuffix(" Compute it again.").rstrip(".") or type(error).__name__
-        raise ReadError(f"{path} is not a valid evaluator: {reason}. Run the loop again, and save it anew.") from error
+        raise ReadError(
+            f"{path} is not a valid evaluator: {reason}. Run the loop again, and save the evaluator again."
+        ) from error
 
 
 def _restore(saved: SavedEvaluator) -> EvaluatorState:
@@ -377,10 +379,10 @@ def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) 
 def _parse_path(path: object) -> tuple[HashedFolder, str]:
     """Return the folder of a file, and its name there."""
     if not isinstance(path, (str, os.PathLike)) or not os.path.basename(os.fspath(path)):
-        raise OptionError(f"path must be that of a file; got {redact(path)!r}. Name a file, such as evaluator.avgk.")
+        raise OptionError(f"path must be a file path; got {redact(path)!r}. Name a file, such as evaluator.avgk.")
     text = str(os.fspath(path))
     if "://" not in text:
         text = os.path.abspath(text)
     elif "#" in text or "?" in text:
-        raise OptionError(f"path must be that of a file, without query or fragment; got {redact(path)!r}. Name a file.")
+        raise OptionError(f"path must be a file path without query or fragment; got {redact(path)!r}. Name a file.")
     return HashedFolder.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)

@@ -346,7 +346,7 @@ def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> No
     causes = [f"k = {', '.join(f'{k:g}' for k in ks)} {reason}" for ks, reason in reasons if ks]
     if not causes:
         return
-    cure = "Run the loop again, the same batches in the same order, with Evaluator(n_classes, k, like=first)."
+    cure = "Run the loop again with the same batches in the same order, using Evaluator(n_classes, k, like=first)."
     if soft:
         cure = "Write the scores with ScoreWriter, and evaluate the store."
     error = UnsettledError(f"some thresholds cannot be settled: {'; '.join(causes)}. {cure}")

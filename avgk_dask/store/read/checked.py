@@ -135,7 +135,7 @@ class Checks:
                 raise ReadError(self.damage(key, reason))
         elif size > (most := setting("metadata-bytes")):
             raise ReadError(
-                f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
+                f"{key} of {self.location} is damaged: it has {size:,} bytes, and the limit for metadata is {most:,}. "
                 "Restore it, or raise the setting avgk.metadata-bytes."
             )
 
@@ -143,9 +143,9 @@ class Checks:
         """Return the reason why a chunk's size is wrong, or None."""
         written = self.digest(key)
         if written is not None:
-            return None if size == written[0] else f"it has {size:,} bytes, and was written with {written[0]:,}"
+            return None if size == written[0] else f"it has {size:,} bytes instead of {written[0]:,}"
         too_large = self.most_bytes is not None and size > self.most_bytes
-        return f"it has {size:,} bytes, and can need {self.most_bytes:,} at most" if too_large else None
+        return f"it has {size:,} bytes, but at most {self.most_bytes:,} are possible" if too_large else None
 
     def damage(self, key: str, reason: str) -> str:
         """Return the error text for a damaged chunk."""
@@ -247,8 +247,8 @@ class CheckedStore(StoreWrapper):
         # The damage differs each time, so the stored chunk may be sound.
         why = problems[-1].partition("damaged: ")[2].removesuffix(". Write the store again.")
         raise ReadError(
-            f"chunk {key} of {self.checks.location} has other bytes each time it is read (last: {why}). "
-            "Check the network and the disk."
+            f"chunk {key} of {self.checks.location} returns different bytes on each read (last: {why}). Check the "
+            "network and the disk."
         )
 
     async def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -333,15 +333,15 @@ class CheckedStore(StoreWrapper):
             # Blosc itself accepts a truncated chunk if it was stored without compression.
             length, claimed = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
             if claimed != length:
-                return f"it has {length:,} bytes, and its header says {claimed:,}"
+                return f"it has {length:,} bytes, but its header says {claimed:,}"
         decoded, most = decoded_size(self.checks.codec, data), self.checks.most_bytes
         if decoded is not None and most is not None and decoded > most:
-            return f"it decodes to {decoded:,} bytes, and can need {most:,} at most"
+            return f"it decodes to {decoded:,} bytes, but at most {most:,} are possible"
         if self.checks.index is None:
             return None
         n_absent, is_outside = self.checks.index.count_absent(key, data)
         if is_outside:
-            return f"its index does not fit its {data.nbytes:,} bytes; some were lost or added"
+            return f"its index does not match its {data.nbytes:,} bytes; some were lost or added"
         if not n_absent or self.checks.missing == "fill":
             return None
         verb = "is" if n_absent == 1 else "are"

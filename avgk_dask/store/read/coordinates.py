@@ -125,8 +125,8 @@ def _read_texts(array: StoredArray) -> Array:
     location = store.checks.location
     if codecs[-1:] != ["vlen-utf8"] or not set(codecs[:-1]) <= set(DECODABLE) or is_uneven(array):
         raise DtypeError(
-            f"array {array.path!r} of {location} must hold text as xarray writes it, in chunks of one size; "
-            f"got the codecs {', '.join(codecs)}. Store class numbers, or fixed-length text."
+            f"array {array.path!r} of {location} must hold text in chunks of equal size, in an encoding of xarray; got "
+            f"the codecs {', '.join(codecs)}. Store class numbers, or fixed-length text."
         )
     n_samples, n_rows = array.shape[0], chunks_of(array)[0]
     texts = np.full(n_samples, "", object)
@@ -140,7 +140,7 @@ def _read_texts(array: StoredArray) -> Array:
             for codec in codecs[:-1]:
                 data = decode_bytes(codec, data, store.checks.most_bytes or 0)
             if int.from_bytes(data[:4], "little") != n_rows:
-                raise ValueError("it claims another number of texts than it has rows")
+                raise ValueError("it has a wrong number of texts")
             texts[first : first + n_rows] = VLenUTF8().decode(data)[: n_samples - first]
         except (ValueError, RuntimeError, zlib.error) as error:
             raise ReadError(

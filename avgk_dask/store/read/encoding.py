@@ -80,7 +80,9 @@ def encoding_of(array: StoredArray) -> Encoding:
     if attributes.get("dtype") == "bool" and array.dtype != bool:
         encoding["dtype"] = "bool"
     if encoding and _is_bfloat16(array):
-        raise DtypeError(f"{_named(array)} must not be encoded by {', '.join(encoding)}: it holds bfloat16. {_CURE}")
+        raise DtypeError(
+            f"{_named(array)} holds bfloat16, which cannot have the attributes {', '.join(encoding)}. {_CURE}"
+        )
     return encoding
 
 
@@ -96,8 +98,8 @@ def _refuse_other_kinds(array: StoredArray) -> None:
     if dtype.kind not in "biuf":
         shown = " and ".join(f"{name} = {value!r}" for name, value in encoding.items())
         raise DtypeError(
-            f"{_named(array)} must hold numbers; with the attribute {shown} xarray decodes it to {dtype}. "
-            "Remove the attribute to use the stored numbers."
+            f"{_named(array)} must hold numbers, but xarray decodes it to {dtype} because of {shown}. Remove the "
+            "attribute to use the stored numbers."
         )
 
 
@@ -111,7 +113,7 @@ def _fill_value(array: StoredArray, value: object) -> object:
             return np.dtype(array.dtype).type(value)
     except (TypeError, ValueError, OverflowError, struct.error):
         pass
-    raise DtypeError(f"{_named(array)} must have a _FillValue as xarray writes it; got {value!r}. {_CURE}")
+    raise DtypeError(f"{_named(array)} has an invalid _FillValue: {value!r}. {_CURE}")
 
 
 def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) -> Array:
@@ -125,7 +127,7 @@ def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) ->
             values: Array = np.asarray(variable.values)
     except Exception as error:
         shown = ", ".join(f"{name} = {value!r}" for name, value in encoding.items())
-        raise DtypeError(f"{_named(array)} must be encoded as xarray does it; got {shown} ({error}). {_CURE}") from None
+        raise DtypeError(f"{_named(array)} cannot be decoded by xarray: {shown} ({error}). {_CURE}") from None
     return values
 
 

@@ -227,7 +227,8 @@ class Seal:
             raise _damaged(location, "it has no format")
         if not 1 <= state["format"] <= FORMAT:
             raise StoreError(
-                f"{location} has format {state['format']}, and this version reads 1 to {FORMAT}. Install a newer avgk_dask."
+                f"{location} has format {state['format']}, and this version reads formats 1 to {FORMAT}. Install a "
+                "newer avgk_dask."
             )
         if not isinstance(state.get("complete"), bool):
             raise _damaged(location, f"complete must be true or false; got {state.get('complete')!r}")

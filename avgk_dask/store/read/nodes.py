@@ -56,8 +56,8 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
         if seal.noted.get("parts"):
             how = "join its parts with avgk join once all are written"
         elif STAGED in seal.noted:
-            how = "let ScoreWriter(..., append=True) finish it: all its rows are there"
-        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
+            how = "finish it with ScoreWriter(..., append=True): its rows are all written"
+        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for the writer, or {how}.")
     if not seal.covers("", document):
         raise StoreError(
             f"the metadata of {location} are damaged: its number of classes or its kind was changed. {_CURE}"
@@ -157,13 +157,13 @@ def open_sealed(store: CheckedStore, folder: str, name: str, seal: Seal) -> Zarr
     document = next((copy for copy in copies if seal.covers(name, copy)), None)
     if document is None:
         raise StoreError(
-            f"the metadata of array {name!r} of {location} are damaged: they are not those that were written. "
-            "Restore them, or write the store again."
+            f"the metadata of array {name!r} of {location} are damaged: they changed after they were written. Restore "
+            "them, or write the store again."
         )
     array = _from_document(store, path, name, document)
     grid = chunk_grid(array)
     if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
-        raise StoreError(f"the manifest of {location} is damaged: it has another number of chunks of {name}. {_CURE}")
+        raise StoreError(f"the manifest of {location} is damaged: it lists a wrong number of chunks of {name}. {_CURE}")
     table = _load_table(store, folder, name, (*grid, 2))
     if table_digest(table) != seal.manifest[name]:
         raise StoreError(
@@ -231,7 +231,7 @@ def check_form(array: StoredArray, name: str) -> None:
         raise StoreError(f"{name} has an unsupported chunk grid: {grid['name']}. Write it with equal chunks.")
     inner, outer = chunks_of(array), outer_sizes(array)
     if not isinstance(array.metadata.attributes, Mapping):
-        raise StoreError(f"{name} has attributes without names: {array.metadata.attributes!r}. {_CURE}")
+        raise StoreError(f"{name} has attributes that are not a mapping: {array.metadata.attributes!r}. {_CURE}")
     are_integers = all(type(n) is int for n in (*array.shape, *inner, *outer))
     if not are_integers or not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
         raise StoreError(f"{name} has an impossible shape: {array.shape} in chunks of {outer}. {_CURE}")
@@ -243,7 +243,7 @@ def check_form(array: StoredArray, name: str) -> None:
     item = array.dtype.itemsize
     chunk, all_bytes = math.prod(outer) * item, math.prod(array.shape) * item
     if chunk > max(_CHUNK_BYTES, 2 * all_bytes):
-        raise StoreError(f"{name} of {all_bytes:,} bytes has larger chunks, of {chunk:,} bytes. {_CURE}")
+        raise StoreError(f"{name} has {all_bytes:,} bytes in all, but chunks of {chunk:,} bytes. {_CURE}")
 
 
 def with_store(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:

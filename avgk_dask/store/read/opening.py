@@ -109,7 +109,7 @@ def open_arrays(
     location = root.checks.location
     if isinstance(node, zarr.Array):
         if scores is not None or labels is not None:
-            raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
+            raise StoreError(f"{location} is a single array, not a group with named arrays. Drop the names.")
         return StoredArrays(_check_axes(node, location), None, location, class_names=class_names_of_group(node))
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
     group = CheckedGroup(node, root)
@@ -126,8 +126,8 @@ def open_arrays(
     fits = index.shape == score_array.shape and score_array.ndim == 2
     if not fits or not is_count(n_classes) or n_classes < score_array.shape[1]:
         raise ScoresError(
-            "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least the "
-            f"number of slots; got {location} without these. Write it with ScoreWriter(..., top_m=...)."
+            "a truncated store must have an array class_index of the scores' shape, and an attribute n_classes not "
+            f"below the number of slots; {location} does not. Write it with ScoreWriter(..., top_m=...)."
         )
     names = fitting_names(attributes.get("class_names"), n_classes)
     return StoredArrays(score_array, label_array, location, index, n_classes, names)
@@ -245,10 +245,12 @@ def _check_axes(array: StoredArray, location: str) -> StoredArray:
     names = dimensions_of(array)
     if "class" in names[:-1]:
         dimensions = ", ".join(map(str, names))
-        raise ScoresError(f"scores must be (sample, class); {location} holds ({dimensions}). Transpose it first.")
+        raise ScoresError(
+            f"scores must have the dimensions (sample, class); {location} has ({dimensions}). Transpose it first."
+        )
     if names == ("sample", "slot"):
         raise ScoresError(
-            f"scores must be (sample, class); {location} holds the slots of a truncated store. Open the whole store, "
-            "with its class_index."
+            f"scores must have the dimensions (sample, class); {location} holds the slots of a truncated store. Open "
+            "the whole store, with its class_index."
         )
     return array

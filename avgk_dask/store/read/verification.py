@@ -124,8 +124,8 @@ def check_chunks(array: StoredArray) -> None:
         cure = f"Restore {them}, or write the store again."
         if store.checks.manifest is None:
             cure = (
-                f"Restore {them}, or replace {them} by the fill value with {FILL}: "
-                "a writer may leave out chunks that hold nothing else."
+                f"Restore {them}, or replace {them} by the fill value with {FILL}: some writers omit chunks that "
+                "contain nothing else."
             )
         more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
         raise ReadError(

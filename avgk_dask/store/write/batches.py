@@ -59,7 +59,7 @@ class Conversion:
                 f"dtype must be a floating-point one for scores of dtype {source}; got {stored}. Quantise the scores first."
             )
         if not is_float(source) and not is_float(stored) and not np.can_cast(source, stored):
-            raise DtypeError(f"dtype must hold all values of dtype {source}; got {stored}. Choose a wider one.")
+            raise DtypeError(f"dtype must represent all values of dtype {source}; got {stored}. Choose a wider one.")
         return cls(source, stored)
 
     @property
@@ -166,7 +166,7 @@ def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[n
     if is_float(block.dtype) and (block != block).any():
         row, class_ = np.argwhere(block != block)[0]
         raise ScoresError(
-            f"scores must not hold NaN for a truncated store; got one at sample {first + row}, class {class_}. "
+            f"scores must not contain NaN for a truncated store; got one at sample {first + row}, class {class_}. "
             "Repair the scores, or leave top_m out."
         )
     order_keys = encode(block)

@@ -89,7 +89,7 @@ class Plan:
         """Return the plan of a new or resumed store; options that are None take their defaults."""
         if options["n_classes"] is None:
             raise OptionError(
-                f"n_classes must be given unless the path is a finished store to append to; got None for {location}. "
+                f"n_classes is required unless the path is a finished store to append to; got None for {location}. "
                 "Pass the number of classes, or check the path."
             )
         remote = "://" in location and not location.startswith(("memory:", "file:"))
@@ -102,12 +102,12 @@ class Plan:
         plan = asdict(self)
         if not isinstance(noted, dict) or set(noted) != set(plan):
             raise StoreError(
-                f"{location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
+                f"{location} was started by another version of ScoreWriter and cannot be continued. Write it again."
             )
         changed = [f"{name} was {noted[name]!r}" for name, value in plan.items() if noted[name] != value]
         if changed:
             raise OptionError(
-                f"options must be those with which {location} was begun; {', '.join(changed)}. Pass the same ones."
+                f"options differ from the unfinished store {location}: {', '.join(changed)}. Pass the same options."
             )
 
     def layout(self, itemsize: int) -> Layout:
@@ -199,7 +199,8 @@ class Draft:
             )
         if not seal.complete and seal.format != FORMAT:
             raise StoreError(
-                f"{location} was begun in format {seal.format}, which cannot be continued in format {FORMAT}. Write it again."
+                f"{location} was started in format {seal.format}, which cannot be continued in format {FORMAT}. Write "
+                "it again."
             )
         return cls(group, location, seal)
 

@@ -230,7 +230,7 @@ class Lease:
                     lease = cls(storage, holder, location, predecessor)
                     if stale:
                         warn_leftover(
-                            f"{location} was left by {predecessor or 'a process'}, which is gone; this one takes over"
+                            f"{predecessor or 'a process'} stopped while writing {location}; this process takes over"
                         )
                     return lease
             raise held_error(location, None, storage.key(1))

@@ -47,7 +47,7 @@ class _WriterOptions:
         others = {"resume": self.resume, "overwrite": self.overwrite, "part": self.part is not None}
         if self.append and any(others.values()):
             names = " or ".join(name for name, value in others.items() if value)
-            raise OptionError(f"append must not be combined with {names}; got both. Leave one out.")
+            raise OptionError(f"append cannot be combined with {names}. Leave one out.")
 
     @property
     def secret(self) -> tuple[object, object]:
