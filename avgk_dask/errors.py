@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-#: The most characters of an error, of a printed line (an error and its prefix), and of its end, which is never cut.
+#: Maximum number of characters of an error, of a printed line (an error and its prefix), and of its end, which is
+#: never cut.
 _MOST_ERROR, MOST_LINE, _LAST = 1_200, 1_400, 350
 #: Unicode categories that control a terminal, reorder or end a line, or are halves of characters; joiners occur in names.
 _CONTROL, _JOINERS = ("Cc", "Cf", "Cs", "Zl", "Zp"), "\u200c\u200d"

@@ -68,7 +68,7 @@ def evaluate(
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
-    The average-k sets contain B = floor(N k) labels in all: those with scores greater than lambda, the (B + 1)-th
+    The average-k sets contain B = floor(N k) labels in total: those with scores greater than lambda, the (B + 1)-th
     largest of all scores, and as many ties with lambda as fit. The top-k set of a sample contains its k highest scores;
     ties go to the lowest class. Results are exact, and identical to the last bit for any chunking, scheduler and number
     of workers.
@@ -92,10 +92,10 @@ def evaluate(
         paper's listing; ``"spread"`` the first ones in a fixed pseudo-random order of (sample, class), which is the
         same for any chunking and takes one more read.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count. It
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used. It
         takes any form that labels take. The scores of samples that are left out are ignored.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply. A
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed. A
         negative label is different: its sample counts for thresholds and sizes, but not for errors.
     clusters
         One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors

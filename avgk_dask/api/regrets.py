@@ -46,7 +46,7 @@ def adaptive_gain(
     k
         Integer budget or sequence of integer budgets in 1..C; duplicates count once.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -111,7 +111,7 @@ def adaptive_gain(
 
 
 def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progress: bool | None = None) -> xr.Dataset:
-    """Compute how many more errors any sets make than the best sets with the same number of labels in all.
+    """Compute how many more errors any sets make than the best sets with the same number of labels in total.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -203,7 +203,7 @@ def plug_in_regret(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress

@@ -235,7 +235,7 @@ def average_k_sets(
     nan_policy: NanPolicy = "raise",
     ties: Ties = "first",
 ) -> da.Array | xr.DataArray:
-    """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
+    """Return the average-k sets: every label above one global threshold, floor(N k) in total, exactly.
 
     A class is in the set of a sample if its score is greater than lambda, the (B + 1)-th largest of all scores with
     B = floor(N k), or if it is one of the B - n_above ties with lambda that are kept. Lazy: reads metadata
@@ -248,9 +248,9 @@ def average_k_sets(
     k
         Budget in (0, C].
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     ties
@@ -314,9 +314,9 @@ def top_k_sets(
     k
         Integer budget in 1..C.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -372,9 +372,9 @@ def predict_sets(
     threshold
         Number, or a result of ``threshold``, ``best_threshold`` or ``evaluate`` for one k.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 

@@ -46,7 +46,7 @@ from .options import (
 
 @dataclass(frozen=True)
 class Threshold(ShownAsTable):
-    """The threshold of one budget, as ``threshold`` returns it; ``predict_sets`` accepts it.
+    """The threshold of one budget: the result of ``threshold``, which ``predict_sets`` accepts.
 
     Attributes
     ----------
@@ -114,9 +114,9 @@ def threshold(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -302,9 +302,9 @@ def average_set_size_at(
     thresholds
         Number or sequence of numbers, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -369,11 +369,11 @@ def threshold_at(
     scores
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     average_set_sizes
-        Number or sequence of numbers of at least 0, as exact as budgets are.
+        Number or sequence of numbers of at least 0, parsed exactly, like budgets.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress

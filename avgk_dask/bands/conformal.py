@@ -47,7 +47,7 @@ from .probabilities import rows_outside
 NEVER = KEY_MAX
 #: Rows of probabilities may sum to this much: costs of all classes fit an integer of 64 bits.
 MOST_SUM = 2
-#: The least number of bits for a probability, next to a penalty.
+#: Minimum number of bits for a probability, next to a penalty.
 _LEAST_BITS = 40
 
 

@@ -34,7 +34,7 @@ class Pass:
     bands: tuple[int, ...] | None = None
     #: The class chunk to read from each of these bands, instead of whole bands.
     columns: tuple[int, ...] | None = None
-    #: The most tasks, for large states: each task then merges every band's state with the last one.
+    #: Maximum number of tasks, for large states: each task then merges every band's state with the last one.
     max_tasks: int | None = None
     #: Whether the work holds a band's whole rows, and the number of keys at which it counts scores: both take memory.
     holds_rows: bool = False

@@ -296,6 +296,6 @@ def sets(
     name = rule if written.k is None else f"{rule}-{written.k:g}"
     print_sentence(
         f"wrote {name} sets of {written.n_samples:,} samples x {written.n_classes:,} classes to {redact(out)}: "
-        f"{written.n_labels:,} labels in all"
+        f"{written.n_labels:,} labels in total"
         + ("" if written.threshold is None else f", threshold {written.threshold!r}")
     )

@@ -40,7 +40,7 @@ from .tasks import Keeper, as_delayed, hash_labels, load_record, task, token_of
 FORMAT = 4
 _CURE = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
-#: The most tasks that hash class numbers, which are few bytes.
+#: Maximum number of tasks that hash class numbers, which are few bytes.
 _MOST_TASKS = 32
 
 
@@ -235,9 +235,7 @@ def _check_request(hashed_folder: HashedFolder, request: Mapping[str, object]) -
         return
     names = [name for name in {**before, **request} if before.get(name) != request.get(name)]
     if names:
-        differ = "; ".join(
-            f"{name} was {before.get(name)!r} and is now {request.get(name)!r}" for name in sorted(names)
-        )
+        differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
         raise OptionError(f"the checkpoint {hashed_folder.location} belongs to another request: {differ}. {_CURE}")
 
 

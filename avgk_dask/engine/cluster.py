@@ -48,7 +48,7 @@ _UNWORKED = tuple(
 )
 #: The clients whose dashboard has been reported.
 _REPORTED: WeakSet[Any] = WeakSet()
-#: The least seconds between two looks at a stalled cluster.
+#: Minimum seconds between two looks at a stalled cluster.
 _LEAST_PAUSE = 0.05
 _LOST_TEXT = (
     "the cluster has cancelled its tasks: its scheduler was lost or restarted. Check that it runs, and start again."

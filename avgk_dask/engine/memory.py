@@ -28,7 +28,7 @@ from .ranked import LEAST_BINS, MOST_FUSED
 from .scan import EVENT_SPACE
 from .search import RESCAN_EVENTS
 
-#: The most events of a band, and the least number of events with which waves make progress.
+#: Maximum number of events of a band, and the least number of events with which waves make progress.
 _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
 #: Samples whose rows are examined, to distinguish probabilities from other scores.
 _LOOKED = 1 << 10
@@ -182,7 +182,7 @@ class Projection:
 
     @classmethod
     def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
-        """Project a scan for budgets, which are numbers of labels in all."""
+        """Project a scan for budgets, which are numbers of labels in total."""
         return cls.of_states(_scan_task_bytes(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
 
     def merging(self, limit: MergeLimit) -> int:

@@ -26,7 +26,7 @@ from .zones import N_BINS, ZoneTable, shift_to_fit
 
 #: Strips of a chunk, whose spread shows how much counts vary from one stretch of rows to the next.
 _STRIPS = 8
-#: The most keys in the sample of a chunk; of more keys, it has every n-th.
+#: Maximum number of keys in the sample of a chunk; of more keys, it has every n-th.
 _TAKEN = 1 << 13
 #: Standard errors that a bracket reaches to either side. With 4.5, one search in some thousands needs a second scan. From few
 #: unlike chunks, the estimate of the spread is itself uncertain, hence the larger numbers.

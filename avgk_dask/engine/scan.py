@@ -35,7 +35,7 @@ EVENT_SPACE = 1 << 17
 #: From this share of the events that a band may hold on, this number of keys is examined: they are ties if each occurs this
 #: number of times.
 _MANY, _EXAMINED, _TIED = 1 / 16, 1 << 12, 8
-#: The least number of scores in a band's sample.
+#: Minimum number of scores in a band's sample.
 _LEAST_SAMPLE = 1 << 13
 
 
@@ -71,7 +71,7 @@ class _BandScan:
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
-        looked = plan.shape.looked_in(self.band)
+        looked = plan.shape.examined_rows(self.band)
         self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of other bands
         self._take_sample(first)
         self.look.take(first)

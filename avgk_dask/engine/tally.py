@@ -170,7 +170,7 @@ class ScanTally(CheckedTally):
     hits: Counts
     weight_above: ExactSums
     weight_at_rank: ExactSums
-    #: Rows, in one or more parts per band, up to ``max_held`` keys in all ...
+    #: Rows, in one or more parts per band, up to ``max_held`` keys in total ...
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
     #: ... or single events and counted ones of the zones with these floors, up to ``max_events``.

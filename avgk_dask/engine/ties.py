@@ -160,7 +160,7 @@ class TieWindow:
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """The windows, and the most bins of each histogram."""
+    """The windows, and the maximum number of bins of each histogram."""
 
     dtype: Dtype
     n_classes: int

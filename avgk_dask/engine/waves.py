@@ -32,7 +32,7 @@ from .zones import ZoneTable, intervals_of
 #: Shares of the most events: waves are planned for the first, brackets are narrowed to the second, since the number of events in
 #: them is an estimate.
 _PLANNED, _BETWEEN = 1 / 3, 2 / 3
-#: The least size of a wave: its share of the bands read before, and its number of bands.
+#: Minimum size of a wave: its share of the bands read before, and its number of bands.
 _LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
 #: The least standard errors that brackets reach to either side: narrower ones would often fail, which costs a read.
 _LEAST_REACH = 3.0

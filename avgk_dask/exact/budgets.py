@@ -24,7 +24,8 @@ MOST_IN_CURVE = 100
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
-#: The most scores in a window of ranks: enough to estimate a share of labels, few enough to hold for many budgets.
+#: Maximum number of scores in a window of ranks: enough to estimate a share of labels, few enough to hold for many
+#: budgets.
 _WIDEST_WINDOW = 1 << 14
 
 

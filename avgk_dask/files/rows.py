@@ -39,7 +39,8 @@ SCORE_NAMES = ("scores", "logits", "probabilities", "probs", "preds", "predictio
 LABEL_NAMES = ("labels", "label")
 OTHER_LABEL_NAMES = ("y", "y_true", "targets", "target")
 
-#: The most names that an error lists, and the longest names that are compared with a misspelt one (in quadratic time).
+#: Maximum number of names that an error lists, and the longest names that are compared with a misspelt one (in
+#: quadratic time).
 _LISTED, _COMPARED = 20, 200
 
 

@@ -1,4 +1,4 @@
-"""Score files of columns: Parquet and Arrow files, single or all files of a folder. CSV files are in csv.py."""
+"""Score files with columns: Parquet and Arrow, single files or all files of a folder. CSV files are read in csv.py."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, list
 
 #: Bytes to read when only the first row is needed.
 _PEEK_BYTES = 1 << 20
-#: Smallest and largest buffer of a column; the buffers of all columns together have the bytes of a block.
+#: Smallest and largest buffer of a column in bytes. Between these limits, all buffers together are as large as a block.
 _LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20
-#: Largest part in bytes of scores; a file with larger ones is held in memory, which takes less of it.
+#: Files with larger parts, in bytes of scores, are read into memory once: decoding such parts repeatedly costs more.
 _MOST_BYTES = 64 << 20
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 
@@ -40,7 +40,7 @@ class Part:
 
 
 class FilesTable(ABC):
-    """Files with the same columns, one after the other, in parts that can be read in any order."""
+    """A table in one or more files with the same columns. Its parts can be read in any order."""
 
     #: Names and types of the columns.
     schema: ArrowSchema
@@ -73,7 +73,7 @@ class FilesTable(ABC):
 
     @abstractmethod
     def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
-        """Return the schema of a file, and its number of rows."""
+        """Return the schema and the number of rows of a file."""
 
     @abstractmethod
     def _read(
@@ -128,8 +128,8 @@ class ParquetTable(FilesTable):
 class ArrowTable(FilesTable):
     """Arrow files (IPC files and streams, Feather), mapped to memory and read in slices of their record batches.
 
-    Pages are released after each slice, so that the resident memory stays that of a slice. Compressed
-    record batches (Feather's default) are decompressed as a whole, though.
+    Pages are released after each slice, so only one slice is resident. Compressed record batches (Feather's default)
+    are decompressed as a whole.
     """
 
     def parts(self) -> list[Part] | None:
@@ -204,7 +204,7 @@ def _map(path: str) -> mmap.mmap:
 
 
 def _release(mapped: mmap.mmap) -> None:
-    # The file's cache still has the pages if they are needed again.
+    # The pages stay in the operating system's cache.
     if hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -219,7 +219,7 @@ def _reader(mapped: mmap.mmap) -> Any:
 
 
 def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
-    """Return the record batches of an IPC file (which has an index of them) or of a stream, from one on."""
+    """Return the record batches of an IPC file or stream, starting with number ``first``."""
     if hasattr(reader, "num_record_batches"):
         for index in range(first, reader.num_record_batches):
             yield reader.get_batch(index)
@@ -257,7 +257,7 @@ class TableFile(RowFile):
             yield scores, labels
 
     def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
-        """Return scores and labels whose rows can be read in any order, or None if the table has no parts, or too large ones."""
+        """Return scores and labels whose rows can be read in any order, or None if the table has no parts or large ones."""
         row_bytes, table = self.n_classes * self.dtype.itemsize, self.table
         if not isinstance(table, FilesTable):
             return None
@@ -318,7 +318,7 @@ def _first_length(table: Table, name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRows(AnyRows):
-    """Rows of the scores or of the labels of a table that has parts."""
+    """The scores or the labels of a table with parts, readable in any order of rows."""
 
     table: FilesTable
     columns: Columns
@@ -331,7 +331,7 @@ class TableRows(AnyRows):
     marks: tuple[FileMark, ...]
 
     def fill(self, first: int, last: int, out: Array) -> None:
-        """Read some rows into an array."""
+        """Read the rows from ``first`` to ``last`` into an array."""
         row = first
         while row < last:
             number = bisect_right(self.ends, row)
@@ -370,7 +370,7 @@ def as_signed(labels: Array) -> Array:
 
 
 def _together(parts: list[Part], rows: int) -> int:
-    """Return the number of rows to read together, so that few parts are decoded twice.
+    """Return the number of rows per read that avoids decoding most parts twice.
 
     Examples
     --------

@@ -30,7 +30,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _MAP, _FIRST, _LAST = "plasma", 0.3, 0.75
 #: Points of a thinned curve along the width, and along the height.
 _PER_SIDE = 400
-#: The most bars with one count each, and the bars per power of ten if there are more.
+#: Maximum number of bars with one count each, and the bars per power of ten if there are more.
 MOST_BINS, _PER_DECADE = 400, 10
 #: Upper estimate of the width of a digit over fonts, and space between two numbers, both in ems.
 _LETTER, _SPACE = 0.65, 0.8

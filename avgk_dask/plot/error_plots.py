@@ -82,7 +82,8 @@ def n_arbitrary(result: xr.Dataset) -> Ints:
     return np.asarray(np.minimum(kept, result.n_ties.values - kept))
 
 
-#: The most budgets with a marker, with a bar, and with a tick if fractional; and the end of the y-axis if all errors are 0.
+#: Maximum number of budgets with a marker, with a bar, and with a tick if fractional; and the end of the y-axis if all
+#: errors are 0.
 _MARKED, _BARS, _NAMED, _NO_ERRORS = 50, 30, 2, 0.1
 #: Width of a letter above a bar, in ems of the tick labels.
 _LETTER = 0.6

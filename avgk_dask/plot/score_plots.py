@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
 
 
-#: The most ranks drawn.
+#: Maximum number of ranks drawn.
 _MOST_RANKS = 12
 #: Share of the width left by the colour bar; width of a letter in a cell, in ems of the tick labels.
 _WITHOUT_BAR, _LETTER = 0.75, 0.55

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: The most budgets drawn by default, and named in a legend.
+#: Maximum number of budgets drawn by default, and named in a legend.
 _FEW = 6
 #: A histogram of more sizes than _WIDE ends when at most this share of the samples is left.
 _TAIL, _WIDE = 0.005, 40

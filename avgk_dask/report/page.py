@@ -45,7 +45,7 @@ from .tables import (
 )
 from .text import answers, error_words
 
-#: Rows of a folded table that stay visible, and the most positions of a slider.
+#: Rows of a folded table that stay visible, and the maximum number of positions of a slider.
 _VISIBLE, _MOST = 8, 200
 #: The columns of a slider, and their names if they differ from those of the table.
 _COLUMNS = ("k", "top-k error", "avg-k error", "gain", "threshold", "quartiles")

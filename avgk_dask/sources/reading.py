@@ -1,6 +1,6 @@
 """The reads of tasks: bands, chunks, labels and masks, and the mean of several matrices.
 
-Workers import this module. It does not import Dask arrays, which would load some 100 MB of xarray and pandas.
+Workers import this module. It does not import Dask arrays, which would load about 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Transforms of scores, applied inside tasks between reading and ranking.
 
 A transform turns the stored slabs of a band into those that scans see, perhaps of another dtype. Workers import this
-module. It does not import Dask arrays, which would load some 100 MB of xarray and pandas.
+module. It does not import Dask arrays, which would load about 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class GroupPlan:
     scan: ScanPlan
     brackets: GroupBrackets
     first_rows: tuple[int, ...]
-    #: Number of keys that may be held in all, or 0 to count them in cells.
+    #: Number of keys that may be held in total, or 0 to count them in cells.
     max_held: int
     #: Whether all rows are scanned and checked, or only rows of groups that have brackets.
     is_first: bool

@@ -2,7 +2,7 @@
 
 A pilot may miss classes in a store that is sorted by class, so there is one floor for all groups, with two to four times as
 many scores above it as the largest budget has. If those fit in memory, the first scan retains them, sorted by group, which
-settles every threshold. Otherwise it counts scores and labels by group in cells of 2**b keys, a million in all, with the
+settles every threshold. Otherwise it counts scores and labels by group in cells of 2**b keys, a million in total, with the
 lowest and highest key in each. The next scan retains the keys in the cells that contain thresholds, whose number is then
 known. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and the counts of
 the scores before it.

@@ -1,11 +1,12 @@
 """Counts between label scores: the rank of every label, and the threshold of least risk.
 
-A label's rank in its row determines all top-K errors, and its rank among all scores all average-K errors. One read lists the
-scores of the labels and their ranks in their rows; a second read counts all scores between those.
+The rank of a label in its row determines all top-K errors; its rank among all scores determines all average-K errors.
+The first read lists the scores of the labels and their ranks in their rows. The second read counts the scores between
+them.
 
-The risk is the error plus a cost times the set size. Between two edges it is at least the risk at the upper edge minus the
-largest possible gain of the scores between them, those whose label weight exceeds their cost. Intervals that cannot beat
-the best edge are settled. The others are split and read again, until single keys are left. Among keys of equal risk the
+The risk is the error plus a cost times the set size. Between two edges, it is at least the risk at the upper edge minus
+the largest possible gain, which comes from scores whose label weight exceeds the cost. Intervals that cannot beat the
+best edge are dropped. The others are split and read again, until they are single keys. Among keys of equal risk the
 highest is the best, because its sets are the smallest.
 """
 
@@ -35,16 +36,16 @@ if TYPE_CHECKING:  # loads xarray, which workers do not need
 
 #: Scores per tile.
 _TILE = 1 << 18
-#: Bytes of the counts of all tasks together: with more edges there are fewer tasks.
+#: Bytes for the counts of all tasks together, which limit the number of tasks if there are many edges.
 _ALL_COUNTS = 1 << 30
 
 
 @dataclass(frozen=True)
 class LabelTally(CheckedTally):
-    """The number of labels with each score (except NaN), and with each rank in their row."""
+    """Numbers of labels by score (without NaN), and by rank in the row."""
 
     rank_counts: Counts
-    #: Ascending.
+    #: The distinct keys of the labels' scores, ascending.
     keys: Annotated[Ints, JOINED]
     key_counts: Annotated[Ints, JOINED]
 
@@ -56,9 +57,9 @@ class LabelTally(CheckedTally):
 
 @dataclass(frozen=True)
 class BandLabels(Record):
-    """For each label of a band, the edge it equals and the number of earlier scores of the band at that edge.
+    """For each label of a band, the index of its edge and the number of earlier scores of the band that equal the edge.
 
-    ``equal`` are the edges that occur as scores of the band, and ``n_equal`` the number of scores at each.
+    ``equal`` has the indices of the edges that occur in the band, and ``n_equal`` the number of scores at each.
     """
 
     band: int
@@ -115,10 +116,10 @@ class LabelPlan:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """The keys at and between which scores are counted.
+    """The edges of the cells in which scores are counted: one cell per edge, and one between each two.
 
-    With a ``cost``, soft labels above it are also counted separately. The positions of hard labels, which need memory for
-    each sample, are returned only ``with_labels``.
+    With a ``cost``, soft labels above it are also counted separately. The positions of hard labels are returned only if
+    ``with_labels`` is set, because they need memory for each sample.
     """
 
     dtype: Dtype
@@ -136,7 +137,7 @@ def label_pass(dtype: Dtype, n_classes: int) -> Pass:
 def edge_pass(
     dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None, *, with_labels: bool = False
 ) -> Pass:
-    """Return the pass that counts all scores, and the label weight, at and between ascending keys."""
+    """Return the pass that counts scores and label weight at and between ascending edges."""
     plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost, with_labels)
     most, per_row = max(1, _ALL_COUNTS // (16 * plan.table.n_cells)), 32 if with_labels else 0
     n = edges.size
@@ -168,7 +169,7 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
     counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
     arguments = (tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
     checks = _checks(tile, dtype, count_at_edges(*arguments), usable, band)
-    if is_half(dtype):  # whose NaN the kernel counts as the lowest scores
+    if is_half(dtype):  # the kernel counts the NaN of half floats as the lowest scores
         counts[0] -= checks["n_nan"]
     labelled = np.flatnonzero(hard >= 0)
     own, real = _real(carrier_keys(tile[labelled, hard[labelled]], dtype), dtype)
@@ -191,7 +192,7 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
 def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:
     """Return the fields of a checked tally, given the number of NaN and the flat index of the first."""
     n_nan, first = nan
-    if is_half(dtype):  # kernels take the NaN of half floats for numbers
+    if is_half(dtype):  # to the kernels, the NaN of half floats are numbers
         indices = np.flatnonzero(tile == HALF_NAN)
         n_nan, first = indices.size, int(indices[0]) if indices.size else -1
     n_labelled = len(tile) if usable.soft is not None else 0 if usable.hard is None else int((usable.hard >= 0).sum())
@@ -210,7 +211,7 @@ def carrier_keys(values: Array, dtype: Dtype) -> Ints:
 
 
 def _real(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
-    """Return the keys that are not of NaN, and which these are. Integer scores may have the key of NaN."""
+    """Return the keys without the keys of NaN, and the mask that selects them. Integers have no NaN."""
     real = keys != NAN_KEY if is_float(dtype) else np.ones(keys.shape, bool)
     return keys[real], real
 
@@ -225,7 +226,7 @@ def _cells_of(keys: Ints, table: EdgeTable) -> tuple[Ints, Bools]:
 def _weigh_cells(
     tile: Array, soft: Floats, dtype: Dtype, table: EdgeTable, cost: float | None
 ) -> tuple[ExactSums, Ints, ExactSums]:
-    """Sum soft labels exactly by the cell of their score, and separately those above a cost; NaN scores have no cell."""
+    """Sum soft labels exactly by the cell of their score, and soft labels above a cost separately; ignore NaN scores."""
     sums, n_heavy = ExactSums.zeros(table.n_cells), np.zeros(0 if cost is None else table.n_cells, np.int64)
     heavy_sums = ExactSums.zeros(n_heavy.size)
     step = max(1, _TILE // tile.shape[1])
@@ -244,7 +245,7 @@ def _weigh_cells(
 
 @dataclass(frozen=True)
 class LabelRankSearch:
-    """The search for the ranks of hard labels: reads their own scores first, then counts all scores between those."""
+    """The search for the ranks of hard labels: lists the scores of the labels, then counts all scores between them."""
 
     dtype: Dtype
     n_classes: int
@@ -252,7 +253,7 @@ class LabelRankSearch:
     counts: EdgeTally | None = None
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; no second one if all labels have NaN scores."""
+        """Return the next pass, or None after the second. If all labels have NaN scores, one pass is enough."""
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
         edges = self.labels.keys
@@ -261,7 +262,7 @@ class LabelRankSearch:
         return edge_pass(self.dtype, self.n_classes, edges, with_labels=True)
 
     def advance(self, state: LabelTally | EdgeTally) -> LabelRankSearch:
-        """Return the search after the state of its last pass."""
+        """Return the search updated with the state of its last pass."""
         return replace(self, counts=state) if isinstance(state, EdgeTally) else replace(self, labels=state)
 
     def row_ranks(self) -> Ints:
@@ -274,14 +275,14 @@ class LabelRankSearch:
         return np.zeros(0, np.int64) if self.counts is None else self.counts.label_ranks()
 
 
-#: Keys at which one read computes the risk: 16 bytes each, with soft labels 1200.
+#: Maximum number of edges per read, which take 16 bytes each, or 1200 with soft labels.
 _HARD_EDGES = 1 << 16
 _SOFT_EDGES = 1 << 13
 
 
 @dataclass(frozen=True)
 class Risk:
-    """The risk of the sets {key >= first_key}, which have ``n_labels`` members in all."""
+    """The risk of the sets {key >= first_key}, which have ``n_labels`` members in total."""
 
     first_key: int
     risk: Fraction
@@ -291,9 +292,9 @@ class Risk:
 
 @dataclass(frozen=True)
 class RiskCurve:
-    """The risk at ascending edges and, last, that of empty sets.
+    """The risk at ascending edges, followed by the risk of empty sets.
 
-    Risks are integer multiples of 1 / ``unit``. Between an edge and the next, the risk is at least that at the next edge
+    Risks are integer multiples of 1 / ``unit``. Between two adjacent edges, the risk is at least the risk at the upper edge
     minus ``gains``.
     """
 
@@ -315,7 +316,7 @@ class RiskCurve:
         n, n_labelled = tally.n_rows, tally.n_labelled
         per_weight, per_label = n * cost.denominator, cost.numerator * n_labelled * whole
         unit = n * n_labelled * cost.denominator * whole
-        # The sums at and above each edge, and 0 after the last.
+        # Sums from each edge upwards, followed by 0 for empty sets.
         inside, labels = (np.append(from_top(by_cell)[1::2], 0) for by_cell in (weights, tally.counts))
         gain = heavy * per_weight - n_heavy * per_label
         gains = np.maximum(gain[1::2] + gain[2::2], 0)  # from each edge to the next
@@ -347,9 +348,9 @@ class RiskSearch:
 
     @classmethod
     def begin(cls, cost: Fraction, dtype: Dtype, n_classes: int, *, soft: bool) -> RiskSearch:
-        """Begin with all keys, and with empty sets as the best so far."""
+        """Start with the interval of all keys, and with empty sets as the best so far."""
         low, high = key_range(dtype)
-        low += is_float(dtype)  # -inf is above no threshold
+        low += is_float(dtype)  # -inf exceeds no threshold
         most = _SOFT_EDGES if soft else _HARD_EDGES
         return cls(cost, dtype, n_classes, most, ((low, high),), Risk(high + 1, Fraction(1), Fraction(1), 0))
 
@@ -378,7 +379,7 @@ class RiskSearch:
         return np.array(sorted({first for first, _ in parts} | ends), np.int64)
 
     def advance(self, state: EdgeTally) -> RiskSearch:
-        """Return the search after a read: with the best edge, and the parts that may contain a better key."""
+        """Return the search after a read: the best key so far, and the intervals that may contain a better one."""
         if not state.n_labelled:
             raise LabelsError("at least one sample must be labelled; got only negative labels. Label some samples.")
         edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
@@ -389,7 +390,7 @@ class RiskSearch:
         for first, last in self.parts():
             i = int(np.searchsorted(edges, first))
             least = curve.risks[i + 1] - curve.gains[i]
-            # Smaller sets of the same risk are better, unless that risk is the one at the next edge.
+            # Smaller sets with the same risk are better. Without gains, no key of the interval beats the next edge.
             as_good = least == lowest and curve.gains[i] > 0 and last > best.first_key
             if first < last and (least < lowest or as_good):
                 intervals.append((first + 1, last))

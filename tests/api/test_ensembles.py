@@ -312,7 +312,7 @@ def test_checkpoint__of_an_ensemble_saves_reading_and_notices_other_members(tmp_
         avgk.ensemble([tmp_path / "a", tmp_path / "c"]),
         avgk.ensemble([tmp_path / "a", tmp_path / "b"], [1, 2]),
     ):
-        with pytest.raises(avgk.OptionError, match="the checkpoint .* (belongs|was made)"):
+        with pytest.raises(avgk.OptionError, match=r"the checkpoint .* (belongs|was made)"):
             avgk.evaluate(other, **request)
     with pytest.raises(avgk.OptionError, match="checkpoint needs scores in a store"):
         avgk.evaluate(avgk.ensemble([tmp_path / "a", scores[1]]), k=1, checkpoint=tmp_path / "other")

@@ -165,7 +165,7 @@ def test_own_thresholds__that_discarded_scores_could_change_are_refused(tmp_path
     groups = np.array([4, 4, 8])
     certain = avgk.breakdown(tmp_path / "cut.zarr", None, 0.5, groups, thresholds="own")
     assert certain.group_threshold.values.tolist() == [[0.4, 0.7]]
-    with pytest.raises(avgk.BudgetError, match=r"k must be below 1 for a certain result from .*; got 1\."):
+    with pytest.raises(avgk.BudgetError, match=r"k must be below 1 for an exact result from .*; got 1\."):
         avgk.breakdown(tmp_path / "cut.zarr", None, [0.5, 1], groups, thresholds="own")
     with pytest.raises(avgk.BudgetError, match="for an exact result"):
         avgk.breakdown(tmp_path / "cut.zarr", None, 3, groups, thresholds="own")

@@ -258,7 +258,7 @@ def test_transfer__takes_truncated_stores_as_far_as_they_are_certain(tmp_path):
             writer.append(scores, labels[: len(scores)])
     result = avgk.transfer(tmp_path / "a", tmp_path / "b", k=[1, 2])
     assert result.drop_attrs().identical(avgk.transfer(first, second, labels, [1, 2]).drop_attrs())
-    with pytest.raises(avgk.BudgetError, match="for a certain result from"):
+    with pytest.raises(avgk.BudgetError, match="for an exact result from"):
         avgk.transfer(tmp_path / "a", second, k=11)
     low = rng.random((200, 30)) * 1e-9
     with pytest.raises(avgk.OptionError, match="thresholds must be at least"):

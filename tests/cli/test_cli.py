@@ -83,7 +83,7 @@ def test_commands__run_on_a_local_cluster(toy, tmp_path):
     assert "11.11 %" in done.stdout
     done = avgk_process("sets", toy, "-k", "2", "--out", tmp_path / "sets.zarr", "--workers", 1, "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "6,000 labels in all" in done.stdout
+    assert "6,000 labels in total" in done.stdout
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_ingest_info_verify__work_from_the_terminal(tmp_path, run):
     assert "wrote 60 samples x 5 classes" in more.stdout, more.stderr
     assert json.loads(run("info", out, "--json").stdout)["n_samples"] == 120
     refused = run("ingest", tmp_path / "s.npy", tmp_path / "l.npy", "--out", out, "--append", "--codec", "zstd")
-    assert (refused.returncode, "codec is 'blosc' there; got 'zstd'" in refused.stderr) == (2, True)
+    assert (refused.returncode, "codec is 'blosc', got 'zstd'" in refused.stderr) == (2, True)
     assert "2 chunks" in run("verify", out).stdout
     chunk = out / "scores" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[::-1])

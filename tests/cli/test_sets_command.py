@@ -72,7 +72,7 @@ def test_sets__read_back_are_those_of_the_functions(stores, tmp_path, run, store
         done = run("sets", source, *args, "--format", form, "--out", out)
         assert (done.returncode, done.stderr) == (0, "")
         assert np.array_equal(read_back(out), expected), args
-        assert f"{int(expected.sum()):,} labels in all" in done.stdout
+        assert f"{int(expected.sum()):,} labels in total" in done.stdout
     assert [int(expected.sum()) for _, expected in cases[:4]] == [0, 142, 142, N * C]
     assert avgk.verify(tmp_path / "0.zarr").ok
     assert avgk.verify(tmp_path / "1.zarr").ok

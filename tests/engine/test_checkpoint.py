@@ -234,7 +234,7 @@ def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch)
         avgk.threshold(store, [1], checkpoint=place)
     with pytest.raises(avgk.OptionError, match="belongs to another store"):
         evaluate(stored(scores + 1, labels, (50, 10)), [1], place)
-    with pytest.raises(avgk.OptionError, match="same labels"):
+    with pytest.raises(avgk.OptionError, match="other labels or clusters"):
         evaluate(stored(scores, (labels + 1) % 10, (50, 10)), [1], place)
     with pytest.raises(avgk.OptionError, match=r"500 rows, and this store has 450"):
         evaluate(stored(scores[:450], labels[:450], (50, 10)), [1], place)
@@ -469,7 +469,7 @@ def test_checkpoint__tells_large_labels_from_negative_ones():
     labels[3] = -1
     store, place = stored(scores, None, (10, 5)), MemoryStore()
     evaluate(store, [1], place, labels=labels)
-    with pytest.raises(avgk.OptionError, match="same labels"):
+    with pytest.raises(avgk.OptionError, match="other labels or clusters"):
         evaluate(store, [1], place, labels=labels.astype(np.uint64))
 
 

@@ -96,7 +96,7 @@ def test_labels_in_tables__are_not_read_if_they_cannot_fit(tmp_path):
     with within(), pytest.raises(avgk.LabelsError, match="at least 5,000,000 labels"):
         avgk.evaluate(SCORES, tmp_path / "labels.parquet", 1)
     (tmp_path / "labels.csv").write_text("labels\n" + "0\n" * 200_000)
-    with pytest.raises(avgk.LabelsError, match="more labels than scores: .* for 300 scores"):
+    with pytest.raises(avgk.LabelsError, match=r"more labels than scores: .* for 300 scores"):
         avgk.evaluate(SCORES, tmp_path / "labels.csv", 1)
 
 

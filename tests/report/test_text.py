@@ -118,7 +118,7 @@ def test_crowd_sentence__warns_of_thresholds_that_many_scores_share():
     result = avgk.evaluate(votes, labels, k=[1, 2, 3])
     assert (result.n_ties.values.tolist(), result.n_kept.values.tolist()) == ([1, 11, 11], [0, 3, 7])
     choice = "of the labels in the sets are an arbitrary choice among them"
-    first = f'{choice} (the first ones in row-major order), so gains there mean little. Use ties="spread" (--ties spread) or a smaller k.'
+    first = f'{choice} (the first ones in row-major order), so gains say little there. Use ties="spread" (--ties spread) or a smaller k.'
     assert text.crowd_sentence(result) == (
         f"At k = 2, 3, many scores equal the threshold (11 scores are 0 at k = 2): up to 38 % {first}"
     )
@@ -129,7 +129,7 @@ def test_crowd_sentence__warns_of_thresholds_that_many_scores_share():
     )
     spread = avgk.evaluate(votes, labels, k=2, ties="spread")
     assert text.crowd_sentence(spread).endswith(
-        f"38 % {choice} (spread over the samples), so gains there mean little. Use a smaller k."
+        f"38 % {choice} (spread over the samples), so gains say little there. Use a smaller k."
     )
     assert text.crowd_sentence(avgk.evaluate(np.eye(4)[[0, 0, 0, 0]], labels, k=1)) == ""
     for k in (1, 4):  # all ties fit, or none is needed

@@ -238,7 +238,7 @@ def test_append__works_on_stores_elsewhere(far, tmp_path, how):
         ({"attributes": {"model": "other"}}, "got another model"),
         ({"resume": True}, "append must not be combined with resume"),
         ({"overwrite": True}, "append must not be combined with overwrite"),
-        ({"part": 0}, "append must not be combined with part"),
+        ({"part": 0}, "append cannot be combined with part"),
     ],
 )
 @pytest.mark.parametrize("n", [7, 45])
@@ -372,7 +372,7 @@ def test_append__that_loses_its_lease_at_its_end_stops(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(avgk.StoreError, match="is incomplete"):
         avgk.open_scores(path)
-    with pytest.warns(avgk.LeftoverWarning, match="finished an append"):
+    with pytest.warns(avgk.LeftoverWarning, match="finished an interrupted append"):
         add(path, 50, 60)
     assert np.array_equal(avgk.open_scores(path).scores.values, SCORES[:60])
 
@@ -484,7 +484,9 @@ def test_append__stopped_again_and_again_adds_its_rows_once(tmp_path, stop_after
 def test_append__reports_rows_that_are_there_already(tmp_path):
     path = tmp_path / "a.zarr"
     cut_short(path, 25, 57)
-    with pytest.warns(avgk.LeftoverWarning, match="finished an append .* appending the same rows again has no effect"):
+    with pytest.warns(
+        avgk.LeftoverWarning, match="finished an interrupted append .* appending the same rows again has no effect"
+    ):
         more = avgk.ScoreWriter(path, append=True)
     more.append(*rows(25, 57))
     with pytest.warns(avgk.LeftoverWarning, match="had already appended these 32 rows .* not added again"):
@@ -541,7 +543,7 @@ def test_append__survives_a_kill(tmp_path, key, number, expected):
     assert more.n_samples == (45 if expected == "old" else 157)
     more.append(*rows(more.n_samples, 157))
     more.close()
-    said = "append them again" if expected == "old" else "finished an append"
+    said = "append them again" if expected == "old" else "finished an interrupted append"
     assert sum(said in str(warning.message) for warning in caught) == 1
     assert tree(path) == tree(tmp_path / "new.zarr")
 

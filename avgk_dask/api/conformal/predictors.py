@@ -126,9 +126,9 @@ class ConformalPredictor(ShownAsTable):
         groups
             One integer per sample, for a predictor by group. Groups that did not occur in calibration get all classes.
         where
-            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+            One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+            Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -194,9 +194,9 @@ class ConformalPredictor(ShownAsTable):
         confidence
             The probability of the interval of hits, between 0 and 1.
         where
-            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+            One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+            Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
         progress

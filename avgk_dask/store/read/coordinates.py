@@ -1,6 +1,6 @@
-"""Names of axes: dimension names, class names, and coordinates, the arrays that name the samples or classes of another.
+"""Dimension names, class names and coordinates, which are arrays of the names of samples or classes.
 
-A coordinate is stored as by xarray: a one-dimensional array in the same group, called as the dimension.
+As in xarray, a coordinate is a one-dimensional array in the same group, with the name of the dimension.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .nodes import consolidated_metadata, metadata_errors, with_checks
 
 
 def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
-    """Return the name of each dimension of an array, or None for one without a name."""
+    """Return the name of each dimension of an array, or None for unnamed dimensions."""
     names = getattr(array.metadata, "dimension_names", None) or array.metadata.attributes.get("_ARRAY_DIMENSIONS")
     if not isinstance(names, list | tuple) or len(names) != array.ndim:
         return (None,) * array.ndim
@@ -33,9 +33,9 @@ def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
 
 
 def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
-    """Return the array that names the rows or columns of another, or None; reads metadata only.
+    """Return the coordinate of an axis of an array, or None if there is none. Reads only metadata.
 
-    Stores that this package wrote have no such arrays.
+    Stores that this package wrote have no coordinates.
     """
     name = dimensions_of(array)[axis]
     store: CheckedStore = array.store_path.store
@@ -47,7 +47,7 @@ def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
     zarr_format = array.metadata.zarr_format
     if not _has_array(store, folder, name, zarr_format):
         return None
-    # zarr does not write chunks that hold nothing but the fill value.
+    # zarr does not write chunks that contain only the fill value.
     filled = store.with_checks(replace(store.checks, missing="fill"))
     with metadata_errors(filled, path):
         coordinate = zarr.open_array(filled, path=path, mode="r", zarr_format=zarr_format)
@@ -55,7 +55,7 @@ def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
 
 
 def _is_array_name(name: str) -> bool:
-    """Return whether a dimension's name can be that of an array: foreign metadata may hold anything."""
+    """Return whether a dimension's name is valid as the name of an array; foreign metadata may contain anything."""
     return name not in (".", "..") and len(name) <= 200 and name.isprintable() and not set(name) & {"/", "\\"}
 
 
@@ -72,7 +72,7 @@ def _has_array(store: CheckedStore, folder: str, name: str, zarr_format: int) ->
 
 
 def class_names_of_group(array: StoredArray) -> list[str] | None:
-    """Return the class names in the attributes of the group of an array of scores, or None if there are none that fit."""
+    """Return the class names in the attributes of the scores' group, or None unless there is one name per class."""
     store: CheckedStore = array.store_path.store
     folder = array.path.rpartition("/")[0]
     key = "zarr.json" if array.metadata.zarr_format == 3 else ".zattrs"
@@ -85,7 +85,7 @@ def class_names_of_group(array: StoredArray) -> list[str] | None:
 
 
 def fitting_names(names: object, n_classes: int) -> list[str] | None:
-    """Return an attribute if it is a list of one name per class, else None."""
+    """Return ``names`` if it is a list with one text per class, otherwise None."""
     fits = isinstance(names, list) and len(names) == n_classes and all(isinstance(name, str) for name in names)
     return names if fits else None  # type: ignore[return-value]
 
@@ -96,9 +96,9 @@ def is_text(array: StoredArray) -> bool:
 
 
 def read_values(array: StoredArray) -> Array:
-    """Read all values of a coordinate, or of labels that are text, as xarray decodes them.
+    """Read and decode all values of a coordinate, or of labels stored as text, like xarray.
 
-    Raise ReadError if a chunk is missing or damaged, DtypeError if they cannot be decoded.
+    Raise ReadError if a chunk is missing or damaged, and DtypeError if the values cannot be decoded.
     """
     try:
         if np.dtype(array.dtype).kind in "OT":
@@ -120,7 +120,7 @@ def read_values(array: StoredArray) -> Array:
 
 
 def _read_texts(array: StoredArray) -> Array:
-    """Read texts of any length; the sizes that a chunk claims are checked before memory is allocated."""
+    """Read variable-length text. The sizes in the header of a chunk are checked before memory is allocated."""
     codecs, store = outer_codecs(array), array.store_path.store
     location = store.checks.location
     if codecs[-1:] != ["vlen-utf8"] or not set(codecs[:-1]) <= set(DECODABLE) or is_uneven(array):

@@ -1,8 +1,8 @@
 """Encodings: how stored values become scores and labels.
 
-Values may be stored scaled or with a value that means "missing" (the CF conventions, as xarray writes them). xarray itself
-decodes them, block by block, so that a path gives the same bits as ``xarray.open_zarr``. Arrays that xarray decodes to times
-or text are refused. xarray is imported only if values are encoded.
+Stored values may be scaled, or one value may mean "missing": these are the CF conventions, which xarray follows. Such
+values are decoded by xarray itself, block by block, so the result equals ``xarray.open_zarr`` bit for bit. Arrays that
+xarray decodes to times or text raise an error. xarray is imported only if values are encoded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..where.addresses import StoredArray
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
 ENCODING_ATTRIBUTES = (*SCALES, *_MISSING)
-#: Attributes by which xarray may decode numbers to times, durations or text, and the units that make it do so.
+#: Attributes that may make xarray decode numbers to times, durations or text, and the units of durations.
 _OTHER_KINDS = ("units", "calendar", "dtype", "_Encoding")
 _TIME_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 #: The attributes that encode an array's values, by name.
@@ -33,7 +33,7 @@ _CURE = "Decode it with xarray, and store the values themselves."
 def decoded_dtype(array: StoredArray) -> Dtype:
     """Return the dtype of an array's decoded values, in native byte order."""
     stored: Dtype = np.dtype(array.dtype)
-    if stored.kind == "T":  # texts of any length have no byte order
+    if stored.kind == "T":  # variable-length text has no byte order
         return stored
     stored = stored.newbyteorder("=")
     encoding = encoding_of(array)
@@ -45,7 +45,7 @@ def decoded_dtype(array: StoredArray) -> Dtype:
 
 
 def decode(array: StoredArray, block: Array) -> Array:
-    """Return the values of a stored block: scores and soft labels as xarray decodes them, hard labels as integers.
+    """Decode a stored block: scores and soft labels as xarray does, hard labels to integers.
 
     A missing hard label is -1: unlabelled.
     """
@@ -60,15 +60,15 @@ def decode(array: StoredArray, block: Array) -> Array:
 
 
 def encoding_of(array: StoredArray) -> Encoding:
-    """Return the attributes by which an array's values are decoded; empty if they are stored unchanged.
+    """Return the attributes that encode an array's values; empty if the stored values are the values.
 
-    Raise DtypeError if they cannot be decoded, or not to numbers.
+    Raise DtypeError if the values cannot be decoded, or are not numbers.
     """
     attributes = array.metadata.attributes
     _refuse_other_kinds(array)
     encoding = {name: attributes[name] for name in ENCODING_ATTRIBUTES if name in attributes}
     if array.metadata.zarr_format == 2:
-        # If xarray wrote the array, its fill value means "missing". A fill value of 0 alone is zarr's default: zeros are values.
+        # The fill value means "missing" if xarray wrote the array. A fill value of 0 is zarr's default and does not.
         fill = array.metadata.fill_value
         by_xarray = "_ARRAY_DIMENSIONS" in attributes and fill != 0
         if fill is not None and (encoding or by_xarray):
@@ -104,7 +104,7 @@ def _refuse_other_kinds(array: StoredArray) -> None:
 
 
 def _fill_value(array: StoredArray, value: object) -> object:
-    """Return the missing value of an array of Zarr v3; for floats, xarray stores it as the base64 of a double."""
+    """Return the missing value of a Zarr v3 array. For floats, xarray stores it as a double in base64."""
     kind = np.dtype(array.dtype).kind
     try:
         if kind == "f" and isinstance(value, str):
@@ -122,7 +122,7 @@ def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) ->
     dims = [f"dim_{i}" for i in range(block.ndim)]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about several missing values: all are applied
+            warnings.simplefilter("ignore")  # xarray warns about several missing values, and applies all
             variable = xr.conventions.decode_cf_variable("scores", xr.Variable(dims, block, encoding))
             values: Array = np.asarray(variable.values)
     except Exception as error:
@@ -141,7 +141,7 @@ def _decode_hard_labels(block: Array, encoding: Encoding) -> Ints:
 
 
 def _is_bfloat16(array: StoredArray) -> bool:
-    """Return whether an array of uint16 holds bfloat16, for which Zarr has no dtype."""
+    """Return whether an array is bfloat16, which is stored as uint16 because Zarr has no such dtype."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
 
