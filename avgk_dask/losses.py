@@ -333,9 +333,9 @@ def mu(name: str, n_classes: int | None = None) -> float:
 def regret_bound(name: str, regret: float, n_classes: int | None = None) -> float:
     """Return how far estimated probabilities can be from the true ones: E ||eta - eta_hat||_1 <= sqrt(2 / mu * regret).
 
-    The regret is the mean loss of the estimates minus that of the true probabilities eta. The bounded quantity is the
-    mean over samples of the sum over classes of abs(eta - eta_hat). It in turn bounds the loss of accuracy of average-k
-    and top-k sets that are made from estimates.
+    The regret is the mean loss of the estimates minus the mean loss of the true probabilities eta. The bounded quantity
+    is the mean over samples of the sum over classes of abs(eta - eta_hat). It in turn bounds the loss of accuracy of
+    average-k and top-k sets that are made from estimates.
 
     Parameters
     ----------

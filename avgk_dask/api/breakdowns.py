@@ -242,7 +242,7 @@ def breakdown(
 
     Notes
     -----
-    Cost: that of ``evaluate`` without straddle strengths, about one read, and some 16 bytes for each group and budget.
+    Cost: that of ``evaluate`` without straddle strengths, about one read, and about 16 bytes per group and budget.
     The groups of samples stay in memory with the labels, a few bytes per sample; classes do not.
     ``thresholds="own"`` retains the scores that may be above the thresholds of groups: one read if they fit 128 MB
     (about 800,000 samples with k up to 10), else two, for any number of groups; one more if the threshold of some group

@@ -44,7 +44,7 @@ from .options import BudgetsLike, LabelsLike, Missing, Named, NanPolicy, ScanOpt
 
 Rule = Literal["top", "average"]
 RULES: tuple[Rule, ...] = ("top", "average")
-#: Columns of the second model in a table of two: its own counts follow those of the first, the shared ones are common.
+#: Columns of the second model in a table of two: its own counts follow those of the first, shared columns appear once.
 _SECOND = {ONE: ONE, LABELLED: LABELLED, HIT: 5, TOP_HIT: 6, SIZE: 7}
 
 

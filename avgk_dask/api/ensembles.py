@@ -92,7 +92,7 @@ def ensemble(
     Returns
     -------
     LazyScores
-        float32, or float64 if a member has 64 bits. The labels are those of the first member that has labels; if several
+        float32, or float64 if a member has 64 bits. The labels come from the first member that has labels; if several
         members have labels, these must be equal, which is checked when labels are needed.
 
     Raises

@@ -139,7 +139,7 @@ def evaluate(
         With hard labels, the standard errors of the errors and gains as estimates of their population values. They
         account for the threshold being found on the same samples, and for both errors being of the same samples. Two
         standard errors to either side cover the true value 95 times in 100, unless only a handful of samples or clusters
-        are in error: then they are too small. NaN for a single sample or cluster; those of gains also if
+        are in error: then they are too small. NaN for a single sample or cluster; errors of gains are also NaN if
         ``ties="spread"`` cut ties.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN if top_k_error is 0.
@@ -158,7 +158,7 @@ def evaluate(
         The fraction of the pairs with a positive difference, and their mean difference (0 if there are no such pairs):
         d = weight * magnitude.
     ``straddle_bound``
-        The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. If the scores are the true
+        The sum of d[k, o] over the orders; or only of order 1 if k > C / 2. If the scores are the true
         probabilities, it is a lower bound on adaptive_gain; for other scores it is only descriptive.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
         How far strength, weight and bound can be from the exact values. 0 up to 33 million ranked scores (N times twice

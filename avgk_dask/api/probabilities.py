@@ -36,7 +36,7 @@ class Activated(LazyScores):
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, f"a {self.activation}")
-        return logits.with_transform(ACTIVATIONS[self.activation].of(logits, self.temperature))
+        return logits.with_transform(ACTIVATIONS[self.activation].from_logits(logits, self.temperature))
 
     def __repr__(self) -> str:
         return self._describe(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")

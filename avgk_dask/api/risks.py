@@ -60,9 +60,9 @@ def risk(
     thresholds
         Number or sequence of numbers, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
     cost
-        Cost of a label, at least 0; a float is read as the decimal that Python prints for it. By default the cost equals
-        the threshold (of any sign): if the scores are the true probabilities, the best threshold for a cost is the cost
-        itself. The risks of different thresholds are then not comparable, because their costs differ.
+        Cost of a label, at least 0; a float is read as the decimal that Python prints for it. By default the cost
+        equals the threshold (of any sign): if the scores are the true probabilities, the best threshold for a cost is
+        the cost itself. The risks of different thresholds are then not comparable, because their costs differ.
     where
         One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
@@ -179,7 +179,7 @@ def best_threshold(
 
     Exact: no other threshold has a lower risk on these data. If the scores are the true probabilities, the cost itself
     is a best threshold; for estimated scores it usually is not. If several sets have the least risk, the smallest sets
-    win. Of all thresholds with these sets, the lowest is returned, as in ``threshold``: the highest score outside the sets,
+    win. The lowest threshold with these sets is returned, as in ``threshold``: the highest score outside the sets,
     or -inf if all scores are inside.
 
     Parameters
@@ -190,8 +190,8 @@ def best_threshold(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     cost
-        Cost of a label in a set, where a missed label costs 1: a finite number of at least 0. It is parsed exactly, like
-        budgets.
+        Cost of a label in a set, where a missed label costs 1: a finite number of at least 0. It is parsed exactly,
+        like budgets.
     where
         One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
@@ -248,4 +248,4 @@ def best_threshold(
 
 
 def _parse_cost(cost: BudgetLike) -> Fraction:
-    return parse_bounded("cost", cost, "Pass the cost of a label relative to that of a miss.")
+    return parse_bounded("cost", cost, "Pass the cost of a label relative to a missed label.")

@@ -81,7 +81,7 @@ def set_pairs(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        If ``n_pairs`` is not a positive integer, or the number of names is not that of classes.
+        If ``n_pairs`` is not a positive integer, or there is not one name per class.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 

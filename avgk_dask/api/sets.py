@@ -30,7 +30,7 @@ from ..engine.run import Run, open_compute
 from ..engine.search import cut_pass
 from ..engine.tasks import GraphNode, clone_key
 from ..engine.ties import Selection
-from ..errors import NAN_CURE, BudgetError, ScoresError
+from ..errors import NAN_HINT, BudgetError, ScoresError
 from ..exact.budgets import parse_budgets, show
 from ..kernels.dispatch import set_problem_size
 from ..kernels.keys import check_dtype, first_key_above, is_float
@@ -46,7 +46,7 @@ from .inputs.sources import as_lazy
 from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike, Ties
 from .thresholds import find_selections, parse_threshold
 
-#: Part of the names of copied tasks, which must differ from those of the array they copy.
+#: Part of the names of copied tasks, which must differ from the names in the original array.
 _SEED = "avgk-waiting"
 
 
@@ -199,7 +199,7 @@ def refuse_nan(is_nan: Array, samples: Ints, first_class: int) -> None:
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(
-        f"scores must not contain NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_CURE}"
+        f"scores must not contain NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_HINT}"
     )
 
 

@@ -268,7 +268,7 @@ def fits_a_float(value: SupportsFloat) -> bool:
         return False
 
 
-def parse_bounded(name: str, value: BudgetLike, cure: str, most: float = math.inf) -> Fraction:
+def parse_bounded(name: str, value: BudgetLike, hint: str, most: float = math.inf) -> Fraction:
     """Return a number from 0 to ``most`` as an exact fraction, parsed like a budget."""
     try:
         number = parse_budget(value)
@@ -276,7 +276,7 @@ def parse_bounded(name: str, value: BudgetLike, cure: str, most: float = math.in
         number = Fraction(-1)
     if not 0 <= number <= most or not fits_a_float(number):
         rule = "a finite number of at least 0" if most == math.inf else f"a number from 0 to {most}"
-        raise OptionError(f"{name} must be {rule}; got {value!r}. {cure}")
+        raise OptionError(f"{name} must be {rule}; got {value!r}. {hint}")
     return number
 
 
@@ -397,7 +397,7 @@ def threshold_at(
 
     Notes
     -----
-    Cost: that of ``threshold``, for any number of sizes.
+    Cost: the same as ``threshold``, for any number of sizes.
 
     Examples
     --------

@@ -49,7 +49,7 @@ RULES = ("average", "top", "threshold", "conformal")
 
 @dataclass(frozen=True)
 class SetChoice:
-    """The sets to write: those of a budget, those above a threshold, or those of a conformal predictor (with groups)."""
+    """The sets to write: the sets of a budget, of a threshold, or of a conformal predictor (with groups)."""
 
     rule: str = "average"
     k: BudgetLike | None = None

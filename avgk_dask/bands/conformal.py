@@ -110,7 +110,7 @@ class ConformalMethod(ABC):
         return not (levels > self.everything).any()
 
     def on_new_samples(self, dtype: Dtype) -> Self:
-        """Return the method for samples other than those of the calibration, with scores of any dtype."""
+        """Return the method for new samples, not used in the calibration, with scores of any dtype."""
         return replace(self, dtype=dtype)
 
     def levels_on(self, dtype: Dtype, levels: Ints, every: Bools) -> tuple[Ints, Bools]:

@@ -42,7 +42,9 @@ _LEAST_0 = click.FloatRange(min=0)
     "--max-error", metavar="E",
     help="Instead of -k: find the smallest k with at most this error, for average-k and for top-k. Takes two more reads.",
 )  # fmt: skip
-@results_option("Write metrics.json, metrics.zarr and report.html to this folder, replacing those of an earlier run.")
+@results_option(
+    "Write metrics.json, metrics.zarr and report.html to this folder, replacing the results of an earlier run."
+)
 @click.option(
     "--reliability", is_flag=True, help="Add a section on calibration to the report of --out. Takes three more reads."
 )

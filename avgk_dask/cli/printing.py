@@ -182,7 +182,7 @@ class ResultsFolder:
 
 
 def check_out(out: pathlib.Path, names: tuple[str, ...] = _NAMES) -> None:
-    """Check that a folder for results is not a store, and has either no results or those of the same command."""
+    """Check that a folder for results is not a store, and has no results of another command."""
     from ..store import is_store
 
     if is_store(out) or (out.exists() and not out.is_dir()):

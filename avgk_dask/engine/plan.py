@@ -1,8 +1,8 @@
 """Plans of scans, and their form in a checkpoint.
 
 ``ScanShape`` has the sizes and limits that all scans of a search share. ``ScanPlan`` adds the intervals of keys of one
-scan; all bands use the same plan. A ``Wave`` is the record of a plan and its bands. A script is a sequence of waves, with
-which another run reads the same bands by the same plans.
+scan; all bands use the same plan. A ``Wave`` is the record of a plan and its bands. A script is a sequence of waves,
+with which another run reads the same bands by the same plans.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ class ScanShape:
     #: Total number of bins of all zones.
     n_bins: int = N_BINS
     #: Maximum number of keys of listed scores to retain (0: retain events instead), in general and if every key could
-    #: be in a
-    #: different row.
+    #: be in a different row.
     max_held: int = 0
     max_apart: int = 0
     #: Number of bands (0: all bands are scanned in one wave), and of rows in the largest one.
@@ -56,8 +55,7 @@ class ScanShape:
     key_bytes: int = 8
     event_bytes: int = 28
     #: The stratum of a row: "" for no strata, "ranks" (of the label), "classes" (the label plus 1, or 0 without a
-    #: label), or
-    #: "groups" (packed with the labels).
+    #: label), or "groups" (packed with the labels).
     strata: str = ""
     #: Bytes of the counts by groups.
     strata_bytes: int = 0
@@ -144,7 +142,7 @@ class Wave(Record):
     with_rows: bool
 
     @classmethod
-    def of(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
+    def from_plan(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
         """Return the wave that scans these bands with a plan."""
         zones = plan.zones
         shape = asdict(plan.shape) | {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}

@@ -56,7 +56,7 @@ class Evidence:
         return self.tally.histogram.table()
 
     def events(self, j: int) -> IntervalEvents:
-        """Return the events of interval j; those of one interval are cached, for budgets that share it."""
+        """Return the events of interval j. The last interval is cached, for budgets that share it."""
         if j not in self._events:
             tally, interval = self.tally, self.plan.zones.interval(j)
             single = tally.events.between(*interval).in_order()
@@ -270,7 +270,7 @@ class ThresholdSearch:
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
-        """Return the ranks of each open budget: those of its threshold and of the start of its window."""
+        """Return the ranks of each open budget: of its threshold, and of the start of its window."""
         spans: dict[int, list[int]] = {}
         for i in self.open:
             rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)

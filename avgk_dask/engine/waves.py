@@ -2,7 +2,7 @@
 
 Only the scores inside the current brackets are held. Brackets narrow with the square root of the number of rows read, so that they
 fit a fixed limit for any number of samples, in one read of the store. ``narrow`` finds the next brackets, and ``fold`` turns a
-tally into that of the narrower intervals: events outside become counts of scores, labels and set sizes.
+tally into a tally of the narrower intervals: events outside become counts of scores, labels and set sizes.
 
 Waves are spread over the store by the golden ratio. The reach of brackets follows from the spread between rows and between bands.
 If there are more events than expected, equal events of groups of bands are counted together, and intervals that still exceed
@@ -48,7 +48,7 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     parts = []
     for i, j in enumerate(within.tolist()):
         mine = IntervalEvents(tally.events.between(*old.interval(j)), tally.counted.between(*old.interval(j)))
-        parts.append(_FoldedInterval.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
+        parts.append(_FoldedInterval.from_events(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
     by_zone, dropped = np.cumsum(tally.histogram.table().sum(1)), tally.dropped[within]
     is_hard, weights = not len(tally.weight_above), tally.weight_above
     if not is_hard:
@@ -107,7 +107,7 @@ class _FoldedInterval:
     weight_above: ExactSums
 
     @classmethod
-    def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _FoldedInterval:
+    def from_events(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _FoldedInterval:
         if dropped:
             none = HeldEvents.empty(), EventTally.empty()
             return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
@@ -178,7 +178,9 @@ def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dro
 
 
 def _soft_weight(events: IntervalEvents) -> ExactSums:
-    total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
+    total = (
+        ExactSums.from_values(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
+    )
     np.add.at(total.limbs[0], events.counted.weight_limbs, events.counted.weight_amounts)
     return total
 
@@ -191,7 +193,7 @@ def _histogram(ends: Ints, parts: list[_FoldedInterval], new: ZoneTable) -> BinC
         bins = (part.counted.keys - low).astype(np.uint64) >> shift
         np.add.at(table[2 * i + 1], np.minimum(bins.astype(np.int64), new.n_bins - 1), part.counted.counts)
     table[:, 0] += np.diff(ends, prepend=0) - table.sum(1)
-    return BinCounts.of(table)
+    return BinCounts.from_table(table)
 
 
 def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:

@@ -22,9 +22,9 @@ _N_EDGE_STARTS = 1 << 16
 class ZoneTable:
     """Zones of keys, from the top down: zone 2 j is the gap above interval j, zone 2 j + 1 interval j.
 
-    A zone reaches from its floor up to the floor of the zone before; keys below the last interval have none. ``starts`` holds
-    the first zone of each stretch of ``2**table_shift`` keys from the last floor up, and in its last entry that of all keys
-    beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
+    A zone reaches from its floor up to the floor of the zone before; keys below the last interval have none. ``starts``
+    holds the first zone of each stretch of ``2**table_shift`` keys from the last floor up, and in its last entry that
+    of all keys beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
     """
 
     floors: Ints

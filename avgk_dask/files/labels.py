@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype, Floats
 from ..credentials import redact
-from ..errors import LABELS_CURE, LabelsError, StoreError
+from ..errors import LABELS_HINT, LabelsError, StoreError
 from .columns import label_array, label_column
 from .csv import CsvTable
 from .matrices import as_table, check_path
@@ -58,7 +58,7 @@ def _check_number(n: int, itemsize: int, most: int | None, location: str) -> Non
     if most is not None and n > most:
         raise LabelsError(
             f"there are more labels than scores: {location} has at least {n:,} labels for {most:,} scores. "
-            f"{LABELS_CURE}"
+            f"{LABELS_HINT}"
         )
     if n * itemsize > held_limit():
         raise StoreError(

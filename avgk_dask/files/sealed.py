@@ -39,7 +39,7 @@ class FileKind:
     format: str
     version: int
     #: What to do about a bad file.
-    cure: str
+    hint: str
     #: The dtype of all arrays.
     dtype: str
 
@@ -67,7 +67,7 @@ class FileKind:
             return restore(self._unpacked(content))
         except _DAMAGE as error:
             why = str(error).rstrip(".")
-            raise StoreError(f"{redact(place)} is not a valid {self.name} file: {why}. {self.cure}") from error
+            raise StoreError(f"{redact(place)} is not a valid {self.name} file: {why}. {self.hint}") from error
 
     def _load(self, place: str) -> Any:
         try:

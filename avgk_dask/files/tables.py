@@ -19,7 +19,7 @@ from ..errors import ReadError, ScoresError, StoreError
 from ..masks import with_unlabelled
 from .columns import ArrowBatch, ArrowSchema, Columns, choose_columns, label_array, list_matrix, load_arrow, score_block
 from .csv import CsvTable
-from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, listed, reading, rows_of_bytes
+from .rows import PART_BYTES, Block, FileMark, LabelForm, RandomAccessRows, RowFile, listed, reading, rows_of_bytes
 
 #: Bytes to read when only the first row is needed.
 _PEEK_BYTES = 1 << 20
@@ -83,7 +83,7 @@ class FilesTable(ABC):
 
 
 def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
-    """Refuse a file of a folder whose columns differ from those of the first file."""
+    """Raise if the columns of a file differ from the first file of its folder."""
     fields, first_fields = ([(field.name, field.type) for field in each] for each in (schema, first))
     if fields != first_fields:
         differing = sorted({name for name, _ in set(fields) ^ set(first_fields)}) or ["their order"]
@@ -139,7 +139,7 @@ class ArrowTable(FilesTable):
             with reading(path, *self._errors):
                 mapped = _map(path)
                 for index, batch in enumerate(_record_batches(_reader(mapped))):
-                    if not _lies_in(batch, mapped):
+                    if not _is_mapped(batch, mapped):
                         return None
                     parts.append(Part(path, index, int(batch.num_rows)))
         return parts
@@ -227,7 +227,7 @@ def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
         yield from islice(reader, first, None)
 
 
-def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
+def _is_mapped(batch: Any, mapped: mmap.mmap) -> bool:
     """Whether the values of a batch are in the mapped file, rather than decompressed into other memory."""
     whole = load_arrow().py_buffer(mapped)
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
@@ -256,7 +256,9 @@ class TableFile(RowFile):
             del batch  # so that the table can free its memory
             yield scores, labels
 
-    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+    def random_access_rows(
+        self, marks: tuple[FileMark, ...]
+    ) -> tuple[RandomAccessRows, RandomAccessRows | None] | None:
         """Return scores and labels whose rows can be read in any order, or None if the table has no parts or large ones."""
         row_bytes, table = self.n_classes * self.dtype.itemsize, self.table
         if not isinstance(table, FilesTable):
@@ -269,7 +271,7 @@ class TableFile(RowFile):
         def rows(label: str | None, more: tuple[int, ...], dtype: Dtype) -> TableRows:
             shape = (n_samples, *more)
             return TableRows(
-                location=self.location, shape=shape, dtype=dtype, part_rows=_together(parts, rows_of_bytes(shape, dtype)),
+                location=self.location, shape=shape, dtype=dtype, part_rows=_rows_per_read(parts, rows_of_bytes(shape, dtype)),
                 table=files, columns=self.columns, label=label, n_classes=self.n_classes, parts=tuple(parts),
                 ends=tuple(accumulate(part.n_rows for part in parts)), marks=marks,
             )  # fmt: skip
@@ -317,7 +319,7 @@ def _first_length(table: Table, name: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRows(AnyRows):
+class TableRows(RandomAccessRows):
     """The scores or the labels of a table with parts, readable in any order of rows."""
 
     table: FilesTable
@@ -369,14 +371,14 @@ def as_signed(labels: Array) -> Array:
     return with_unlabelled(labels, np.zeros(labels.shape, bool)) if labels.dtype == np.uint64 else labels
 
 
-def _together(parts: list[Part], rows: int) -> int:
+def _rows_per_read(parts: list[Part], rows: int) -> int:
     """Return the number of rows per read that avoids decoding most parts twice.
 
     Examples
     --------
-    >>> _together([Part("a", 0, 100), Part("a", 1, 100), Part("a", 2, 7)], 250)
+    >>> _rows_per_read([Part("a", 0, 100), Part("a", 1, 100), Part("a", 2, 7)], 250)
     200
-    >>> _together([Part("a", 0, 100), Part("b", 0, 30), Part("b", 1, 100)], 50)
+    >>> _rows_per_read([Part("a", 0, 100), Part("b", 0, 30), Part("b", 1, 100)], 50)
     100
     """
     first, last = parts[0].n_rows, parts[-1].n_rows

@@ -45,7 +45,7 @@ _STEPS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
 
 
 def new_axes(ax: Axes | None) -> Axes:
-    """Return the given axes, or those of a new figure."""
+    """Return the given axes, or the axes of a new figure."""
     if ax is not None:
         return ax
     from matplotlib import pyplot
@@ -54,7 +54,7 @@ def new_axes(ax: Axes | None) -> Axes:
 
 
 def scaled(factor: float, *names: str) -> dict[str, Any]:
-    """Return properties of lines, such as linewidth, as multiples of those of the style sheet."""
+    """Return properties of lines, such as linewidth, as multiples of the style sheet's values."""
     from matplotlib import rcParams
 
     style: Any = rcParams

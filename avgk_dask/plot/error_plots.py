@@ -98,7 +98,7 @@ def errors(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = No
     result
         The result of ``evaluate`` or ``error_curve`` with labels.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
     label
         Name of the result if several share the Axes: each then has its own colour, and top-k is dashed.
 
@@ -129,7 +129,7 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     result
         The result of ``compare``.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = Non
     result
         The result of ``evaluate`` or ``error_curve`` with labels.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
     label
         Name of the result if several share the Axes.
 

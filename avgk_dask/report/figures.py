@@ -159,14 +159,17 @@ def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
         key = f" Model {', '.join(f'{label} is {name}' for label, name in zip(labels, names, strict=True))}."
     shown = result.assign_coords(model=labels, other=labels)
     errors = f"Error against k of average-k (solid) and top-k (dashed); bands are 95 % intervals.{key}"
-    differences = f"Average-k error at k = {float(result.k.values.max()):g} of each model minus that of the best one, with 95 % intervals."
+    differences = (
+        f"Average-k error at k = {float(result.k.values.max()):g} of each model minus the error of the best one, with 95 % "
+        "intervals."
+    )
     return _picture("model_errors", "Errors of the models", errors, partial(plot.model_errors, shown)) | _picture(
         "differences", "Differences from the best model", differences, partial(_differences, shown)
     )
 
 
 def _differences(result: xr.Dataset, ax: Axes) -> Axes:
-    """Draw the average-k error of each model minus that of the best one, for the largest budget, with 95 % intervals."""
+    """Draw the average-k error of each model minus the error of the best one, for the largest budget, with 95 % intervals."""
     one = result.sel(k=result.k.values.max(), rule="average")
     best = int(np.nanargmin(one.average_k_error.values))
     others = one.isel(other=best, model=[i for i in range(one.sizes["model"]) if i != best])

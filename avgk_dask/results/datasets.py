@@ -26,7 +26,7 @@ def build_result(
 ) -> xr.Dataset:
     """Build the Dataset of these values, described and checked by a table.
 
-    Values may have those of the dimensions ``LEADING`` that are coordinates before their own.
+    Values may have leading dimensions: the names in ``LEADING`` that are coordinates.
     """
     leading = tuple(name for name in LEADING if name in coords)
     dataset = xr.Dataset(

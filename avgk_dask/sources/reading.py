@@ -41,7 +41,7 @@ class Key:
 
 
 class StoredLabels:
-    """Stored labels, in any chunks: each task reads those of its bands. Sent to each worker once."""
+    """Stored labels, in any chunks: each task reads the labels of its bands. Sent to each worker once."""
 
     # Not a dataclass: Dask would look for tasks in its fields.
     def __init__(self, array: StoredArray, rows: Sequence[int]) -> None:

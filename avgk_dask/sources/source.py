@@ -261,7 +261,7 @@ class Truncation:
     n_slots: int
     n_classes: int
     location: str
-    #: The class of each slot, in blocks like those of the scores.
+    #: The class of each slot, in the same blocks as the scores.
     class_index: da.Array
 
     @property

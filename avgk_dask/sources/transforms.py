@@ -216,7 +216,7 @@ class Softmax(Transform):
     name: ClassVar[str] = "softmax"
 
     @classmethod
-    def of(cls, logits: Source, temperature: float) -> Softmax:
+    def from_logits(cls, logits: Source, temperature: float) -> Softmax:
         """Return the softmax of the logits of a source."""
         return cls(temperature, logits.dtype, logits.location, logits.mask is not None)
 
@@ -299,7 +299,7 @@ class Sigmoid(Transform):
     name: ClassVar[str] = "sigmoid"
 
     @classmethod
-    def of(cls, logits: Source, temperature: float) -> Sigmoid:
+    def from_logits(cls, logits: Source, temperature: float) -> Sigmoid:
         """Return the sigmoid of the logits of a source."""
         return cls(temperature, logits.dtype)
 

@@ -39,7 +39,7 @@ class CellCounts(State):
     highs: Column
 
     @classmethod
-    def of(cls, cells: Ints, keys: Array, are_labels: Bools) -> Self:
+    def from_cells(cls, cells: Ints, keys: Array, are_labels: Bools) -> Self:
         """Count scores, given the cell and key of each, and whether it is the label's."""
         wide = keys.astype(np.int64)
         return cls._joined(cells, np.ones_like(cells), are_labels.astype(np.int64), wide, wide)
@@ -201,7 +201,7 @@ def scan_groups(slabs: Iterable[Array], labels: Array, band: int, plan: GroupPla
             held.append(_rows_by_bracket(band, keys, key_samples, key_brackets, are_labels, several=several))
         else:
             cells = brackets.cells_of(key_brackets, keys, key_samples, are_after)
-            counts.append(CellCounts.of(cells, keys, are_labels))
+            counts.append(CellCounts.from_cells(cells, keys, are_labels))
     return GroupTally(
         **checks | {"n_rows": len(labels)},
         strata_ranks=ranks,

@@ -146,7 +146,7 @@ def edge_pass(
 
 def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPlan) -> LabelTally:
     """Return the tally of one band with hard labels."""
-    dtype, usable = plan.dtype, UsableLabels.of(labels, plan.n_classes)
+    dtype, usable = plan.dtype, UsableLabels.from_labels(labels, plan.n_classes)
     hard = usable.hard
     assert hard is not None
     tile = carrier(whole_rows(slabs, dtype, plan.n_classes, hard))
@@ -157,13 +157,13 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
     if is_half(dtype):
         ranks[labelled[own == HALF_NAN]] = plan.n_classes + 1
     rank_counts = np.bincount(ranks, minlength=plan.n_classes + 2)
-    keys, counts = np.unique(_real(carrier_keys(own, dtype), dtype)[0], return_counts=True)
+    keys, counts = np.unique(_drop_nan(carrier_keys(own, dtype), dtype)[0], return_counts=True)
     return LabelTally(**_checks(tile, dtype, nan, usable, band), rank_counts=rank_counts, keys=keys, key_counts=counts)
 
 
 def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: EdgePlan) -> EdgeTally:
     """Return the tally of one band."""
-    dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
+    dtype, table, usable = plan.dtype, plan.table, UsableLabels.from_labels(labels, plan.n_classes)
     tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.array))
     hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
     counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
@@ -172,7 +172,7 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
     if is_half(dtype):  # the kernel counts the NaN of half floats as the lowest scores
         counts[0] -= checks["n_nan"]
     labelled = np.flatnonzero(hard >= 0)
-    own, real = _real(carrier_keys(tile[labelled, hard[labelled]], dtype), dtype)
+    own, real = _drop_nan(carrier_keys(tile[labelled, hard[labelled]], dtype), dtype)
     cells, at = _cells_of(own, table)
     equal, orders = np.flatnonzero(counts[1::2]), orders[labelled[real][at]]
     positions = BandLabels(band, cells[at] // 2, orders, equal, counts[1::2][equal])
@@ -210,7 +210,7 @@ def carrier_keys(values: Array, dtype: Dtype) -> Ints:
     return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
 
 
-def _real(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
+def _drop_nan(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
     """Return the keys without the keys of NaN, and the mask that selects them. Integers have no NaN."""
     real = keys != NAN_KEY if is_float(dtype) else np.ones(keys.shape, bool)
     return keys[real], real
@@ -232,7 +232,7 @@ def _weigh_cells(
     step = max(1, _TILE // tile.shape[1])
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
-        keys, real = _real(carrier_keys(tile[rows].reshape(-1), dtype), dtype)
+        keys, real = _drop_nan(carrier_keys(tile[rows].reshape(-1), dtype), dtype)
         cell, _ = _cells_of(keys, table)
         weights = soft[rows].reshape(-1)[real]
         sums.add(weights, cell)
@@ -294,8 +294,8 @@ class Risk:
 class RiskCurve:
     """The risk at ascending edges, followed by the risk of empty sets.
 
-    Risks are integer multiples of 1 / ``unit``. Between two adjacent edges, the risk is at least the risk at the upper edge
-    minus ``gains``.
+    Risks are integer multiples of 1 / ``unit``. Between two adjacent edges, the risk is at least the risk at the upper
+    edge minus ``gains``.
     """
 
     risks: Array

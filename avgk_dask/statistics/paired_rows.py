@@ -58,10 +58,11 @@ class RowSetTally(CheckedTally):
 
 
 @dataclass(frozen=True)
-class KnownSets:
+class BudgetSets:
     """The sets of a budget, described by its threshold.
 
-    They have the scores above ``key``, all ties of it in bands before ``band``, and the first ``n_ties`` ties of ``band``.
+    They have the scores above ``key``, all ties of it in bands before ``band``, and the first ``n_ties`` ties of
+    ``band``.
     """
 
     key: int
@@ -69,7 +70,7 @@ class KnownSets:
     n_ties: int
 
     @classmethod
-    def of(cls, selection: Selection, n_bands: int) -> KnownSets:
+    def from_selection(cls, selection: Selection, n_bands: int) -> BudgetSets:
         """Return the sets of a selection."""
         if selection.cut is not None:
             return cls(selection.key, selection.cut.band, selection.cut.n_ties)
@@ -85,10 +86,10 @@ class RowSetPlan:
     """The sets, and the plan of a scan that lists every score that may be in one."""
 
     scan: ScanPlan
-    sets: tuple[KnownSets, ...]
+    sets: tuple[BudgetSets, ...]
 
 
-def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> RowSets:
+def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[BudgetSets]) -> RowSets:
     """Measure the sets of a band's retained rows. The strata of the rows are the ranks of their labels."""
     keys = np.array([known.key for known in sets], np.int64)
     left = np.array([known.ties_in(parts[0].band) for known in sets], np.int64)
@@ -104,7 +105,7 @@ def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> RowS
     return RowSets(parts[0].band, sizes.astype(narrow), hits, ranks)
 
 
-def row_set_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
+def row_set_pass(shape: ScanShape, sets: Sequence[BudgetSets]) -> Pass:
     """Return the pass that computes the sets of all rows. Its state takes a few bytes per row and budget."""
     low, top = key_range(shape.dtype)
     floor = max(low, min(known.key for known in sets))
@@ -124,7 +125,7 @@ def tally_row_sets(slabs: Iterable[Array], labels: Array | None, band: int, plan
 
 def find_row_sets(run: Run, search: ThresholdSearch) -> RowSets:
     """Return the sets of every row: from the retained rows, or with one more read."""
-    sets = [KnownSets.of(search.selections[i], run.source.n_bands) for i in range(len(search.selections))]
+    sets = [BudgetSets.from_selection(search.selections[i], run.source.n_bands) for i in range(len(search.selections))]
     assert search.first_tally is not None
     rows, floor = search.first_tally.rows, search.kept_floor
     if not rows or floor is None or floor > min(known.key for known in sets):

@@ -120,7 +120,7 @@ class CostRule:
             members &= ~self._by_block(self.empty, slice(None))
         return np.asarray(np.sum(members, axis=1, dtype=np.int64))
 
-    def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
+    def contains_labels(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
         """Return whether each row's set contains its label; False if the label is negative."""
         rows, hits = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
         classes = labels[rows]

@@ -65,11 +65,11 @@ def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> 
 def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: str = "first") -> list[Fraction]:
     """Return the influence of each sample on an error: N times its contribution.
 
-    Let n of N samples be labelled and e be the error. For a labelled sample, let m be 1 if its label is outside its set and
-    0 otherwise. The influence is (N / n) (m - e) for a labelled sample and 0 for others. For average-k, every sample adds
-    r (Z - mean Z), where Z is the size of its set. The rate r is N / n times the share of labels among the scores of ranks
-    B - w + 1 to B, where B = floor(N k) and w is the smallest integer with w**3 >= B**2, but at most 16,384. Ties count with
-    the share of labels among them.
+    Let n of N samples be labelled and e be the error. For a labelled sample, let m be 1 if its label is outside its set
+    and 0 otherwise. The influence is (N / n) (m - e) for a labelled sample and 0 for others. For average-k, every
+    sample adds r (Z - mean Z), where Z is the size of its set. The rate r is N / n times the share of labels among the
+    scores of ranks B - w + 1 to B, where B = floor(N k) and w is the smallest integer with w**3 >= B**2, but at most
+    16,384. Ties count with the share of labels among them.
 
     Parameters
     ----------
@@ -179,9 +179,9 @@ def oracle_conformal_costs(
     scores
         NumPy matrix (sample, class).
     method
-        ``"lac"``: the negative score. ``"top_k"``: the rank. ``"aps"``: the sum of the probabilities down to the class's rank,
-        each rounded to a multiple of 2**-60. ``"raps"``: the same plus a penalty for ranks beyond ``k_reg``, rounded to fewer
-        bits if the penalty is large.
+        ``"lac"``: the negative score. ``"top_k"``: the rank. ``"aps"``: the sum of the probabilities down to the
+        class's rank, each rounded to a multiple of 2**-60. ``"raps"``: the same plus a penalty for ranks beyond
+        ``k_reg``, rounded to fewer bits if the penalty is large.
     penalty, k_reg
         Options of ``"raps"``.
     seed
@@ -290,10 +290,10 @@ def oracle_conformal(
         for j in range(n_classes):
             group = 0 if by is None else j if isinstance(by, str) else int(groups[i])  # type: ignore[index]
             sets[i, j] = new[i][j] <= limits.get(group, _EVERYTHING)
-    return {group: _shown(limit, method, n_classes) for group, limit in limits.items()}, sets
+    return {group: _as_public_value(limit, method, n_classes) for group, limit in limits.items()}, sets
 
 
-def _shown(limit: tuple[int, Any], method: str, n_classes: int) -> float:
+def _as_public_value(limit: tuple[int, Any], method: str, n_classes: int) -> float:
     """Return a threshold in the form that users see."""
     if limit == _EVERYTHING:
         return {"lac": -math.inf, "top_k": n_classes}.get(method, math.inf)

@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: accepted directly, or refused with the cure."""
+"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: accepted directly, or refused with the hint."""
 
 from __future__ import annotations
 

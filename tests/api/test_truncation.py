@@ -203,7 +203,7 @@ def test_truncated__of_the_highest_scores_there_are_is_refused(tmp_path, dtype):
         lambda: avgk.threshold(path, 1),
         lambda: avgk.best_threshold(path, cost=0.1),
     ):
-        with pytest.raises(avgk.AvgkError, match="an exact result|cannot be computed from|keeps .* scores per row"):
+        with pytest.raises(avgk.AvgkError, match=r"an exact result|cannot be computed from|keeps .* scores per row"):
             use()
 
 

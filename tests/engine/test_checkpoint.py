@@ -401,7 +401,7 @@ def test_wave__comes_back_with_the_same_token():
             evaluate(stored(values.astype(dtype), labels, (50, 10)), [1, 2])
     assert len(plans) > 4
     for plan in plans:
-        again = Wave.from_bytes(b"".join(Wave.of(plan, range(3)).to_parts())).plan
+        again = Wave.from_bytes(b"".join(Wave.from_plan(plan, range(3)).to_parts())).plan
         assert token_of(again) == token_of(plan)
 
 

@@ -142,8 +142,9 @@ class ConformalPredictor(ShownAsTable):
         OptionError
             If groups are missing, or given although the predictor is not by group.
         ScoresError, DtypeError
-            If the classes differ from those of the calibration, the scores are not a matrix of real numbers, or a truncated
-            store does not determine the sets. When computed: if they contain NaN, or are not probabilities but must be.
+            If the classes differ from the calibration scores, the scores are not a matrix of real numbers, or a
+            truncated store does not determine the sets. When computed: if they contain NaN, or are not probabilities
+            but must be.
 
         Notes
         -----
@@ -297,7 +298,7 @@ class ConformalPredictor(ShownAsTable):
         }  # fmt: skip
 
     def _rule(self, source: Source) -> CostRule:
-        """Return the rule for a source, whose dtype may differ from that of the calibration scores."""
+        """Return the rule for a source, whose dtype may differ from the calibration scores."""
         every = self._method.everything_in(self._levels, self._counts, self._ranks)
         levels, empty = self._method.levels_on(source.dtype, self._levels, every)
         method = self._method.on_new_samples(source.dtype)

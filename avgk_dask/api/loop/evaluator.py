@@ -177,7 +177,7 @@ class Evaluator:
             The label of samples to leave out: short for ``where = labels != ignore_index``.
         clusters
             One integer below 2**31 per sample, equal for samples that belong together in any batch, such as the tokens of
-            a document. Standard errors are then those of independent clusters. Either all batches have clusters, or none.
+            a document. Standard errors then assume independent clusters. Either all batches have clusters, or none.
 
         Raises
         ------
@@ -255,7 +255,7 @@ class Evaluator:
         Parameters
         ----------
         other
-            An evaluator with the same options, such as that of another process.
+            An evaluator with the same options, for example from another process.
 
         Returns
         -------

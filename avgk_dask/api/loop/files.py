@@ -59,13 +59,15 @@ class SavedScan(Record):
     certain: bool
 
     @classmethod
-    def of(cls, scan: OpenScan) -> SavedScan:
+    def from_scan(cls, scan: OpenScan) -> SavedScan:
         """Return a scan in plain values."""
         so_far = () if scan.so_far is None else (scan.so_far,)
-        waves = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
+        waves = tuple(Wave.from_plan(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
         counts = tuple(counts for _, counts in scan.waves)
         sizes = scan.windowed, scan.n_groups, scan.n_bands
-        return cls(Wave.of(scan.plan, ()), *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain)
+        return cls(
+            Wave.from_plan(scan.plan, ()), *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain
+        )
 
     def restore(self, owner: StreamingScan) -> OpenScan:
         """Return the checked scan of its owner's samples."""
@@ -108,11 +110,11 @@ class SavedRows(Record):
     hints: tuple[Hints, ...]
 
     @classmethod
-    def of(cls, owner: StreamingScan) -> SavedRows:
+    def from_scan(cls, owner: StreamingScan) -> SavedRows:
         """Return a streaming scan in plain values."""
         rows = owner.waiting.rows
         labels = () if rows.labels is None else (rows.labels,)
-        scan = () if owner.scan is None else (SavedScan.of(owner.scan),)
+        scan = () if owner.scan is None else (SavedScan.from_scan(owner.scan),)
         hints = () if owner.hints is None else (owner.hints,)
         as_bytes = np.ascontiguousarray(rows.scores).view(np.uint8)
         return cls(owner.dtype.name, owner.kind, as_bytes, labels, rows.numbers, scan, owner.ties, hints)
@@ -174,7 +176,7 @@ def write_state(path: object, state: EvaluatorState) -> None:
         spec.by_class,
         state.n_given,
         state.is_masked,
-        () if state.scan is None else (SavedRows.of(state.scan),),
+        () if state.scan is None else (SavedRows.from_scan(state.scan),),
         () if state.hints is None else (state.hints,),
         state.class_names or (),
     )
@@ -195,7 +197,8 @@ def read_state(path: object) -> EvaluatorState:
 def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
     """Turn errors into one that names the file of an evaluator; without a file they stay.
 
-    Of our own errors, only those of ``kind`` are turned: refusals of batches, and of thresholds that were not retained, stay.
+    Errors of this package are converted only if they are of class ``kind``; errors about batches or lost thresholds are
+    not.
     """
     try:
         yield

@@ -17,7 +17,7 @@ from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, Zip
 
 from ...arrays import Array
 from ...errors import AvgkError, ReadError, refuse
-from ...files.rows import AnyRows
+from ...files.rows import RandomAccessRows
 from ...settings import setting
 from ..where.addresses import (
     ObjectClient,
@@ -65,8 +65,8 @@ class StoreWrapper(WrapperStore[Store]):
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
 
-#: The size up to which an object is fetched whole, and that of each range of a larger one. At 60 MB/s, a range takes twice as
-#: long as the latency.
+#: The maximum size of an object that is fetched whole; larger objects are fetched in ranges of this size. At 60 MB/s, a
+#: range takes twice as long as the latency.
 _WHOLE, _RANGE = 16 << 20, 8 << 20
 
 
@@ -314,8 +314,8 @@ class CheckedStore(StoreWrapper):
             is_written = self.checks.digest(key) is not None
             if self.checks.missing == "fill" and not is_written:
                 return None
-            cure = "write the store again" if is_written else f"replace it by the fill value with {FILL}"
-            return f"chunk {key} of {self.checks.location} is missing or not a regular file. Restore it, or {cure}."
+            hint = "write the store again" if is_written else f"replace it by the fill value with {FILL}"
+            return f"chunk {key} of {self.checks.location} is missing or not a regular file. Restore it, or {hint}."
         if not whole:
             return None
         data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data
@@ -353,7 +353,7 @@ def is_local(store: Store) -> bool:
     return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore, FileStore))
 
 
-def rows_of(array: StoredArray) -> AnyRows | None:
+def rows_of(array: StoredArray) -> RandomAccessRows | None:
     """Return the rows of an array that is a file, or None if it is not, or if a wrapper counts or changes its reads."""
     store = array.store_path.store
     inner = store._store if type(store) is CheckedStore else None

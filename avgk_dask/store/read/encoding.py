@@ -27,7 +27,7 @@ _OTHER_KINDS = ("units", "calendar", "dtype", "_Encoding")
 _TIME_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 #: The attributes that encode an array's values, by name.
 Encoding = dict[str, object]
-_CURE = "Decode it with xarray, and store the values themselves."
+_HINT = "Decode it with xarray, and store the values themselves."
 
 
 def decoded_dtype(array: StoredArray) -> Dtype:
@@ -81,7 +81,7 @@ def encoding_of(array: StoredArray) -> Encoding:
         encoding["dtype"] = "bool"
     if encoding and _is_bfloat16(array):
         raise DtypeError(
-            f"{_named(array)} holds bfloat16, which cannot have the attributes {', '.join(encoding)}. {_CURE}"
+            f"{_describe(array)} holds bfloat16, which cannot have the attributes {', '.join(encoding)}. {_HINT}"
         )
     return encoding
 
@@ -98,7 +98,7 @@ def _refuse_other_kinds(array: StoredArray) -> None:
     if dtype.kind not in "biuf":
         shown = " and ".join(f"{name} = {value!r}" for name, value in encoding.items())
         raise DtypeError(
-            f"{_named(array)} must hold numbers, but xarray decodes it to {dtype} because of {shown}. Remove the "
+            f"{_describe(array)} must hold numbers, but xarray decodes it to {dtype} because of {shown}. Remove the "
             "attribute to use the stored numbers."
         )
 
@@ -113,7 +113,7 @@ def _fill_value(array: StoredArray, value: object) -> object:
             return np.dtype(array.dtype).type(value)
     except (TypeError, ValueError, OverflowError, struct.error):
         pass
-    raise DtypeError(f"{_named(array)} has an invalid _FillValue: {value!r}. {_CURE}")
+    raise DtypeError(f"{_describe(array)} has an invalid _FillValue: {value!r}. {_HINT}")
 
 
 def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) -> Array:
@@ -127,14 +127,14 @@ def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) ->
             values: Array = np.asarray(variable.values)
     except Exception as error:
         shown = ", ".join(f"{name} = {value!r}" for name, value in encoding.items())
-        raise DtypeError(f"{_named(array)} cannot be decoded by xarray: {shown} ({error}). {_CURE}") from None
+        raise DtypeError(f"{_describe(array)} cannot be decoded by xarray: {shown} ({error}). {_HINT}") from None
     return values
 
 
 def _decode_hard_labels(block: Array, encoding: Encoding) -> Ints:
     if block.dtype.kind not in "iu" or any(name in encoding for name in SCALES):
         raise LabelsError(
-            f"labels must be stored as integers, not encoded by {', '.join(encoding)}; got {block.dtype}. {_CURE}"
+            f"labels must be stored as integers, not encoded by {', '.join(encoding)}; got {block.dtype}. {_HINT}"
         )
     missing = np.isin(block, [value for each in encoding.values() for value in np.asarray(each).ravel()])
     return with_unlabelled(block[~missing], missing)
@@ -145,5 +145,5 @@ def _is_bfloat16(array: StoredArray) -> bool:
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
 
-def _named(array: StoredArray) -> str:
+def _describe(array: StoredArray) -> str:
     return f"array {array.path or '/'!r} of {array.store_path.store}"

@@ -37,7 +37,7 @@ from .manifest import (
 
 #: Metadata are considered damaged if a decoded chunk exceeds both this number of bytes and twice the size of its array.
 _CHUNK_BYTES = 1 << 31
-_CURE = "Its metadata are damaged: restore them, or write the store again."
+_HINT = "Its metadata are damaged: restore them, or write the store again."
 
 
 def seal_of(store: CheckedStore, path: str) -> Seal | None:
@@ -60,7 +60,7 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
         raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for the writer, or {how}.")
     if not seal.covers("", document):
         raise StoreError(
-            f"the metadata of {location} are damaged: its number of classes or its kind was changed. {_CURE}"
+            f"the metadata of {location} are damaged: its number of classes or its kind was changed. {_HINT}"
         )
     return seal
 
@@ -164,7 +164,7 @@ def open_sealed(store: CheckedStore, folder: str, name: str, seal: Seal) -> Zarr
     array = _from_document(store, path, name, document)
     grid = chunk_grid(array)
     if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
-        raise StoreError(f"the manifest of {location} is damaged: it lists a wrong number of chunks of {name}. {_CURE}")
+        raise StoreError(f"the manifest of {location} is damaged: it lists a wrong number of chunks of {name}. {_HINT}")
     table = _load_table(store, folder, name, (*grid, 2))
     if table_digest(table) != seal.manifest[name]:
         raise StoreError(
@@ -180,7 +180,7 @@ def _load_table(store: CheckedStore, folder: str, name: str, shape: tuple[int, .
     chunks = tuple(max(1, n) for n in shape)
     if stored.shape != shape or chunks_of(stored) != chunks or stored.dtype != "uint64":
         raise StoreError(
-            f"the manifest of {location} is damaged: its table for {name} has a wrong shape or dtype. {_CURE}"
+            f"the manifest of {location} is damaged: its table for {name} has a wrong shape or dtype. {_HINT}"
         )
     try:
         table: Table = np.asarray(stored[...])
@@ -201,7 +201,7 @@ def metadata_errors(store: CheckedStore, name: str) -> Iterator[None]:
         raise
     except Exception as error:
         array = f"array {redact(name or '/')!r} of {store.checks.location}"
-        refuse(StoreError(f"could not open {array}: {store.checks.scrub(error)}. {_CURE}"))
+        refuse(StoreError(f"could not open {array}: {store.checks.scrub(error)}. {_HINT}"))
 
 
 def with_checks(
@@ -232,19 +232,19 @@ def check_form(array: StoredArray, name: str) -> None:
         raise StoreError(f"{name} has an unsupported chunk grid: {grid['name']}. Write it with equal chunks.")
     inner, outer = chunks_of(array), outer_sizes(array)
     if not isinstance(array.metadata.attributes, Mapping):
-        raise StoreError(f"{name} has attributes that are not a mapping: {array.metadata.attributes!r}. {_CURE}")
+        raise StoreError(f"{name} has attributes that are not a mapping: {array.metadata.attributes!r}. {_HINT}")
     are_integers = all(type(n) is int for n in (*array.shape, *inner, *outer))
     if not are_integers or not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
-        raise StoreError(f"{name} has an impossible shape: {array.shape} in chunks of {outer}. {_CURE}")
+        raise StoreError(f"{name} has an impossible shape: {array.shape} in chunks of {outer}. {_HINT}")
     n_chunks, most = math.prod(axis.count for axis in grid_of(array)), setting("max-chunks")
     if n_chunks > most:
         raise StoreError(
-            f"{name} of shape {array.shape} has {n_chunks:,} chunks, and the setting avgk.max-chunks allows {most:,}. {_CURE}"
+            f"{name} of shape {array.shape} has {n_chunks:,} chunks, and the setting avgk.max-chunks allows {most:,}. {_HINT}"
         )
     item = array.dtype.itemsize
     chunk, all_bytes = math.prod(outer) * item, math.prod(array.shape) * item
     if chunk > max(_CHUNK_BYTES, 2 * all_bytes):
-        raise StoreError(f"{name} has {all_bytes:,} bytes in all, but chunks of {chunk:,} bytes. {_CURE}")
+        raise StoreError(f"{name} has {all_bytes:,} bytes in all, but chunks of {chunk:,} bytes. {_HINT}")
 
 
 def with_store(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:

@@ -134,7 +134,7 @@ def open_arrays(
 
 
 def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
-    """Open every array of a store, including those of inner groups; an array is opened alone."""
+    """Open every array of a store, including arrays in inner groups. If the store is a single array, open it."""
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
         return [node]

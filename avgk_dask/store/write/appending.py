@@ -53,17 +53,17 @@ def check_appendable(store: Store, location: str) -> None:
     ingest = "Ingest it into a new store first (avgk ingest)."
     why = None
     if seal is None:
-        why, cure = "was not written by this package", ingest
+        why, hint = "was not written by this package", ingest
     elif seal.noted.get("parts"):
-        why, cure = "is written in parts", "Write a further part, or another store."
+        why, hint = "is written in parts", "Write a further part, or another store."
     elif not seal.complete and STAGED not in seal.noted:
-        why, cure = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
+        why, hint = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
     elif seal.format != FORMAT:
-        why, cure = f"was written in format {seal.format}, and not {FORMAT}", ingest
+        why, hint = f"was written in format {seal.format}, and not {FORMAT}", ingest
     elif "part_samples" in attributes:
-        why, cure = "was joined from parts, which determine the order of its samples", "Write another store."
+        why, hint = "was joined from parts, which determine the order of its samples", "Write another store."
     if why:
-        raise StoreError(f"cannot append to {location}: it {why}. {cure}")
+        raise StoreError(f"cannot append to {location}: it {why}. {hint}")
 
 
 @contextmanager
@@ -400,7 +400,7 @@ def _parse_digests(staged: object, location: str) -> dict[str, Digest]:
 
 
 def drop_staged(store: Store, location: str) -> None:
-    """Remove an unfinished append: chunks after those of the finished store, then the staged keys."""
+    """Remove an unfinished append: the chunks beyond the finished store, then the staged keys."""
     draft = Draft.reopen(store, location)
     for name in draft.names:
         n_stored = chunk_grid(draft.group[name])[0]

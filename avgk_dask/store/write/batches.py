@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...arrays import Array, Bools, Dtype
-from ...errors import DtypeError, LabelsError, ScoresError, label_cure
+from ...errors import DtypeError, LabelsError, ScoresError, label_hint
 from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
 from ...masks import check_label_range, check_soft_labels, labels_to_ndarray, to_ndarray
 
@@ -147,9 +147,9 @@ def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0, exi
             )
         return labels
     if labels.dtype.kind not in "iu" or labels.shape != (n_rows,):
-        cure = "Give one per row." if labels.dtype.kind in "iu" else label_cure(labels.dtype)
+        hint = "Give one per row." if labels.dtype.kind in "iu" else label_hint(labels.dtype)
         raise LabelsError(
-            f"labels must be {n_rows} integers, one per row of scores; got {labels.dtype}, {labels.shape}. {cure}"
+            f"labels must be {n_rows} integers, one per row of scores; got {labels.dtype}, {labels.shape}. {hint}"
         )
     check_label_range(labels, n_classes, first)
     return labels.astype(np.int64)

@@ -336,8 +336,8 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
 def with_rows(array: StoredArray, n_rows: int) -> ZarrArray:
     """Return a view of an array with ``n_rows`` rows, to write to; the stored metadata stay unchanged.
 
-    Zarr omits chunks that contain only fill values by default. Here they are written, because the manifest has a digest of
-    every chunk: a missing chunk is a lost one.
+    Zarr omits chunks that contain only fill values by default. Here they are written, because the manifest has a digest
+    of every chunk: a missing chunk is a lost one.
     """
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     return zarr.Array(

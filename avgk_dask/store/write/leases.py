@@ -265,7 +265,7 @@ class Lease:
                 self._renewed = now()
 
     def refuse_child(self) -> None:
-        """Stop a forked child, whose rows would be lost or replace those of its parent."""
+        """Stop a forked child, whose rows would be lost or would replace the rows of its parent."""
         if self.holder.process.pid != os.getpid():
             raise WriteError(
                 f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "

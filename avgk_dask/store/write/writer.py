@@ -87,7 +87,7 @@ class ScoreWriter:
     n_classes
         Number of classes. Optional when appending to an existing store.
     dtype
-        Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
+        Type of the stored scores; by default the type of the first batch. Narrower floats are rounded to
         nearest, as the scores' attribute ``rounding`` states; values that would overflow raise an error.
     chunk_rows
         Rows per chunk.
@@ -129,7 +129,7 @@ class ScoreWriter:
     StoreError
         If the path is not empty, the store cannot be written, or another process is writing it (the message names it).
     OptionError, DtypeError
-        If an option is invalid, or differs from that of the store to be continued.
+        If an option is invalid, or differs from the store to be continued.
 
     Notes
     -----
