@@ -22,12 +22,12 @@ from ..exact.budgets import (
 )
 from ..kernels.keys import narrow_dtype
 from ..results.datasets import build_result, kind_sentence
+from ..results.registry import Ties
 from ..settings import setting
 from ..sources.source import Source
-from ..statistics.ambiguity import integers, n_ranked, overlap_values, rank_values, straddle_values
 from ..statistics.error_bars import compute_error_bars
 from ..statistics.outcome import Grouping, Outcome, has_hard_labels
-from ..statistics.straddle import analyse
+from ..statistics.straddle import analyse, n_ranked, overlap_values, rank_values, straddle_values
 from ..statistics.thresholds import find_thresholds, settle_extremes
 from ..statistics.truncated import certify_budgets, refuse_budgets, refuse_spread
 from .inputs.labels import Groups, refuse_without_classes
@@ -41,7 +41,6 @@ from .options import (
     PlaceLike,
     ScanOptions,
     ScoresLike,
-    Ties,
     result_attrs,
     rounded,
     score_kind,
@@ -322,7 +321,7 @@ def outcome_result(outcome: Outcome, straddle: bool, reads: int) -> xr.Dataset:
     values, coords = _values(outcome)
     if straddle:
         n_ranks = n_ranked(budgets, source.shape[1])
-        ambiguity = analyse(outcome.tally.ranked.first(n_ranks), integers(budgets), source.dtype, source.n_classes)
+        ambiguity = analyse(outcome.tally.ranked.first(n_ranks), budgets, source.dtype, source.n_classes)
         strengths, orders = straddle_values(ambiguity, budgets, source)
         supports, ranks = rank_values(ambiguity, range(1, n_ranks + 1), source, _N_BINS, log=True)
         values |= strengths | supports | {"supports_overlap": overlap_values(ambiguity, budgets)}

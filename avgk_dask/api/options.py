@@ -20,6 +20,7 @@ from ..engine.run import Run, open_run
 from ..engine.tally import LookedRows
 from ..errors import OptionError
 from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALISED, versions
+from ..results.registry import Ties
 from ..sources.source import Source
 from ..sources.transforms import BALANCED
 from ..store import is_zarr
@@ -69,7 +70,6 @@ def are_several(value: object) -> TypeGuard[Iterable[object]]:
 
 
 NanPolicy: TypeAlias = Literal["raise", "lowest"]
-Ties: TypeAlias = Literal["first", "spread"]
 Missing: TypeAlias = Literal["raise", "fill"]
 
 

@@ -34,16 +34,17 @@ from ..errors import NAN_HINT, BudgetError, ScoresError
 from ..exact.budgets import parse_budgets, show
 from ..kernels.dispatch import set_problem_size
 from ..kernels.keys import check_dtype, first_key_above, is_float
+from ..results.registry import Ties
 from ..settings import DEFAULTS, setting
 from ..sources.row_values import SampleMask, first_samples
-from ..sources.source import Source, scatter_slots, spread_source
+from ..sources.source import Source, reorder_ties, scatter_slots
 from ..statistics.rules import ThresholdRule, TopRule
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks, refuse_spread
 from ..store import SetBand, pack_block
 from .inputs.lazy_scores import restore_sample_axes
 from .inputs.sources import as_lazy
-from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike, Ties
+from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike
 from .thresholds import find_selections, parse_threshold
 
 #: Part of the names of copied tasks, which must differ from the names in the original array.
@@ -103,9 +104,9 @@ def settle_rule(run: Run, budget: Fraction, ties: str) -> tuple[Selection, Thres
     (selection,) = find_selections(run, [budget])
     if ties == "first" or not selection.is_cut:
         return selection, _rule(run, selection)
-    refined = run.over(spread_source(source, [selection.key]), "lowest")
-    spread = find_thresholds(refined, [selection.budget]).selections[0]
-    return selection, replace(_rule(refined, spread), spread=selection.key)
+    refined = run.over(reorder_ties(source, [selection.key], ties), "lowest")
+    reordered = find_thresholds(refined, [selection.budget]).selections[0]
+    return selection, replace(_rule(refined, reordered), tied=selection.key, ties=ties)
 
 
 def _rule(run: Run, selection: Selection) -> ThresholdRule:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import xarray as xr
@@ -14,8 +16,7 @@ from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import build_result
 from ..sources.source import Source
-from ..statistics.ambiguity import integers, n_ranked, overlap_values, rank_values, straddle_values
-from ..statistics.straddle import Ambiguity, analyse
+from ..statistics.straddle import Ambiguity, analyse, n_ranked, overlap_values, rank_values, straddle_values
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks
 from .inputs.sources import as_source
@@ -115,7 +116,7 @@ def straddle_strength(
     source = as_source(scores, own_labels=False, **options.opening)
     budgets = parse_budgets(k, source.n_classes)
     certify_ranks(source, n_ranked(budgets, source.n_classes), "k")
-    ambiguity, attrs = _scan(source, n_ranked(budgets, source.shape[1]), integers(budgets), options)
+    ambiguity, attrs = _scan(source, n_ranked(budgets, source.shape[1]), budgets, options)
     values, coords = straddle_values(ambiguity, budgets, source)
     return build_result(values, {"k": [float(b) for b in budgets], **coords}, attrs)
 
@@ -272,7 +273,7 @@ def supports_overlap(
     return build_result(values, {"k": [float(b) for b in budgets]}, attrs)["supports_overlap"]
 
 
-def _scan(source: Source, n_ranks: int, budgets: list[int], options: ScanOptions) -> tuple[Ambiguity, Named]:
+def _scan(source: Source, n_ranks: int, budgets: Sequence[Fraction], options: ScanOptions) -> tuple[Ambiguity, Named]:
     """Read only the ranked scores, and analyse them."""
     with options.run(source, "straddle") as run:
         source = run.source

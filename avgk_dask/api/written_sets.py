@@ -18,6 +18,7 @@ from ..engine.run import count_progress
 from ..errors import OptionError
 from ..exact.budgets import parse_budgets
 from ..results.datasets import plain_json
+from ..results.registry import Ties
 from ..sources.readers import StoredReader
 from ..sources.source import Source
 from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, open_target, redact
@@ -37,7 +38,6 @@ from .options import (
     ScoresLike,
     StoreLike,
     ThresholdsLike,
-    Ties,
     check_flag,
     check_word,
 )

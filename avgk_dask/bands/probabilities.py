@@ -184,10 +184,10 @@ def _softplus(values: Floats) -> Floats:
     return np.maximum(values, 0.0) + result.reshape(values.shape)
 
 
-#: By the function that gives the probabilities; "" if the scores are probabilities.
-_LINKS: dict[str, type[Probabilities]] = {"": Probabilities, "softmax": _Softmax, "sigmoid": _Sigmoid}
+#: By the activation that gives the probabilities; "" if the scores are probabilities.
+LINKS: dict[str, type[Probabilities]] = {"": Probabilities, "softmax": _Softmax, "sigmoid": _Sigmoid}
 
 
 def probabilities_of(scores: Array, link: str, temperature: float) -> Probabilities:
     """Return the probabilities of a strip of rows, given the name of their link; "" if the scores are probabilities."""
-    return _LINKS[link](scores, temperature)
+    return LINKS[link](scores, temperature)

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import AvgkError, BudgetError, OptionError
+from ..results.registry import TIES
 from .clusters import CLUSTER_OPTIONS, ClusterChoice, cluster
 from .printing import remark, shows_progress, text_layout
 
 if TYPE_CHECKING:
-    from ..api.options import NanPolicy, Ties
+    from ..api.options import NanPolicy
     from ..arrays import Array
     from ..results.datasets import Result
+    from ..results.registry import Ties
     from ..store import StoredArrays
 
 
@@ -132,7 +134,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         click.option("--ignore-index", type=int, metavar="N", help="Exclude samples with this label."),
     ),
     "ties": (
-        choice_option("--ties", words=("first", "spread"), text="Ties to keep: the first ones, or spread over the samples."),
+        choice_option("--ties", words=tuple(TIES), text=f"Ties to keep: {', or '.join(TIES.values())}."),
     ),
     "nan": (choice_option("--nan-policy", words=("raise", "lowest"), text="NaN among the scores: raise an error, or rank it last."),),
     "missing": (

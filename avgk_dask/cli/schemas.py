@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..results.registry import BREAKDOWN, CONFORMAL_METHODS, COVERAGE, PAIRED, PAIRS, TRANSFERRED, VARIABLES, Variable
+from ..results.registry import (
+    BREAKDOWN,
+    CONFORMAL_METHODS,
+    COVERAGE,
+    PAIRED,
+    PAIRS,
+    TIES,
+    TRANSFERRED,
+    VARIABLES,
+    Variable,
+)
 
 Schema = dict[str, object]
 
@@ -49,7 +59,7 @@ _PROPERTIES: dict[str, Schema] = {
     **dict.fromkeys(("class_names", "ignored", "codecs", "advice"), _list(_TEXT)),
     **dict.fromkeys(("chunks", "shards"), _list(_SIZE)),
     "k": _BUDGET,
-    "ties": _one_of("first", "spread"),
+    "ties": _one_of(*TIES),
     "method": _one_of(*CONFORMAL_METHODS),
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ from ..errors import OptionError
 from ..records import Record, State
 from ..sources.planning import group_bands
 from ..sources.source import Source
-from ..sources.transforms import Slots, Softmax, SpreadTies, Transform
+from ..sources.transforms import ReorderTies, Slots, Softmax, Transform
 from ..store.read.listing import band_stamps, hash_rows, join_stamps
 from ..store.write.hashed_folder import HashedFolder
 from .plan import ScanPlan, Script, Wave
@@ -156,7 +156,7 @@ class Checkpoint:
         bands = self.bands if source.labels is not None else replace(self.bands, labels=self.bands.labels * 0)
         made = source.preparations
         prepared: list[object] = [(_without_location(p.transform), p.dtype, p.n_stored, p.columns) for p in made]
-        if source.mask is not None and any(isinstance(p.transform, SpreadTies) for p in made):
+        if source.mask is not None and any(isinstance(p.transform, ReorderTies) for p in made):
             # Excluded samples before a band change the numbers of its rows, which order ties.
             prepared.append(tuple(source.rows))
         token = token_of(

@@ -23,8 +23,8 @@ from ..bands.rows import Candidates
 from ..exact.sums import ExactSums, total_weight
 from ..kernels.dispatch import group_order, move_cells, split_rows, step_events
 from ..records import JOINED, State
+from .plan import ZoneTable, intervals_of
 from .strata import StrataSums, add_up, distinct
-from .zones import ZoneTable, intervals_of
 
 #: The rows of a band, at most ``2**ROW_BITS``, have the numbers from ``band << ROW_BITS`` on.
 ROW_BITS = 36

@@ -20,9 +20,8 @@ from ..arrays import Array, Dtype, Ints
 from ..bands.rows import checked_slabs
 from ..kernels.keys import HALF_NAN, carrier, check_dtype, encode, is_half, key_range
 from ..records import OWN, State
-from .plan import ScanPlan, ScanShape
+from .plan import N_BINS, ScanPlan, ScanShape, ZoneTable, shift_to_fit
 from .tally import ScanTally
-from .zones import N_BINS, ZoneTable, shift_to_fit
 
 #: Strips of a chunk, whose spread shows how much counts vary from one stretch of rows to the next.
 _STRIPS = 8

@@ -1,7 +1,8 @@
-"""Plans of scans, and their form in a checkpoint.
+"""Plans of scans with their zones of keys, and their form in a checkpoint.
 
 ``ScanShape`` has the sizes and limits that all scans of a search share. ``ScanPlan`` adds the intervals of keys of one
-scan; all bands use the same plan. A ``Wave`` is the record of a plan and its bands. A script is a sequence of waves,
+scan as a ``ZoneTable``, which places keys among the intervals and the gaps above them, in the form that the kernels
+take; all bands use the same plan. A ``Wave`` is the record of a plan and its bands. A script is a sequence of waves,
 with which another run reads the same bands by the same plans.
 """
 
@@ -10,16 +11,102 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arrays import Dtype, Ints, Pool
+from ..arrays import Array, Dtype, Ints, Pool
+from ..kernels.keys import KEY_MAX
 from ..records import Record
 from .ranked import BIN_BYTES
-from .zones import N_BINS, ZoneTable
 
 #: Bytes of a retained row in addition to its keys: for its length, its label's index and its stratum.
 ROW_BYTES = 12
+#: Bins that all zones together share, and entries of the table that finds a key's zone.
+N_BINS = 1 << 14
+_N_STARTS = 1 << 13
+
+
+@dataclass(frozen=True)
+class ZoneTable:
+    """Zones of keys, from the top down: zone 2 j is the gap above interval j, zone 2 j + 1 interval j.
+
+    A zone reaches from its floor up to the floor of the zone before; keys below the last interval have none. ``starts`` holds
+    the first zone of each stretch of ``2**table_shift`` keys from the last floor up, and in its last entry that of all keys
+    beyond. Each zone has ``n_bins`` bins of ``2**shift`` keys.
+    """
+
+    floors: Ints
+    shifts: NDArray[np.uint64]
+    starts: NDArray[np.int32]
+    table_shift: np.uint64
+    n_bins: int
+
+    @classmethod
+    def from_intervals(
+        cls, intervals: list[tuple[int, int]], top: int, all_bins: int = N_BINS, usual_top: int | None = None
+    ) -> ZoneTable:
+        """Return the zones of intervals [low, high] that descend and are disjoint; ``top`` is the highest key.
+
+        Keys up to ``usual_top`` are found fast.
+        """
+        floors: list[int] = []
+        spans: list[int] = []
+        ceiling = top
+        for low, high in intervals:
+            floors += [min(high + 1, KEY_MAX), low]
+            spans += [max(ceiling - high, 1), high - low + 1]
+            ceiling = low - 1
+        n_bins = max(64, all_bins // len(floors))
+        highest = floors[0] if usual_top is None else min(floors[0], max(usual_top, floors[-1]))
+        table_shift = shift_to_fit(highest - floors[-1] + 1, _N_STARTS - 1)
+        # An interval up to the very highest int64 leaves no gap above it: no key starts there.
+        first = int(intervals[0][1] == KEY_MAX)
+        starts = np.full(_N_STARTS, first, np.int32)
+        # The last number of each stretch of 2**table_shift from 0 on, at most the highest uint64.
+        ends, most = np.arange(1, _N_STARTS, dtype=np.uint64), (1 << 64 - table_shift) - 1
+        lasts = np.where(ends > most, np.uint64(2**64 - 1), (ends << np.uint64(table_shift)) - np.uint64(1))
+        ascending = np.array([floor - floors[-1] for floor in floors[::-1]], np.uint64)
+        starts[:-1] = np.maximum(first, len(floors) - np.searchsorted(ascending, lasts, side="right"))
+        shifts = np.array([shift_to_fit(span, n_bins) for span in spans], np.uint64)
+        return cls(np.array(floors, np.int64), shifts, starts, np.uint64(table_shift), n_bins)
+
+    @property
+    def n_intervals(self) -> int:
+        """Number of intervals."""
+        return self.floors.size // 2
+
+    @property
+    def first_zone(self) -> int:
+        """The highest zone that a key can be in: 1 if interval 0 reaches the highest int64, else 0."""
+        return int(self.starts[-1])
+
+    def interval(self, j: int) -> tuple[int, int]:
+        """Return interval j as (low, high)."""
+        return int(self.floors[2 * j + 1]), self.zone_ceiling(2 * j + 1, KEY_MAX)
+
+    def zone_ceiling(self, zone: int, top: int) -> int:
+        """Return the highest key of a zone; ``top`` for the first zone."""
+        return int(self.floors[zone - 1]) - 1 if zone > self.first_zone else top
+
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the table in the form the kernels take."""
+        return self.floors, self.shifts, self.starts, self.table_shift
+
+    def no_histogram(self, n_scores: int = 0) -> Array:
+        """Return an empty histogram: of int32, to stay in cache, unless ``n_scores`` might be too many for that."""
+        return np.zeros((self.floors.size, self.n_bins), np.int32 if n_scores < 1 << 31 else np.int64)
+
+
+def intervals_of(floors: Ints, keys: Array) -> Ints:
+    """Return the interval of each key, given the floors of a ``ZoneTable``; every key must lie in one."""
+    return np.asarray(floors.size // 2 - np.searchsorted(floors[1::2][::-1], keys, side="right"))
+
+
+def shift_to_fit(span: int, n_bins: int) -> int:
+    """Return the least shift with which ``span`` keys fit into ``n_bins`` bins."""
+    return max(0, (-(-span // n_bins) - 1).bit_length())
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from ..kernels.keys import KEY_MAX
 from ..records import Counts, Merging, Record, State
 from ..threads import in_threads
 from .events import Cut
+from .plan import ZoneTable, shift_to_fit
 from .strata import StrataSums, local_strata
 from .ties import Selection, extreme_weights, trimmed_cells
-from .zones import ZoneTable, shift_to_fit
 
 #: Stretches of keys from the lowest bracket up; no bracket touches the last one.
 _STRETCHES = 1 << 14

@@ -23,12 +23,11 @@ from ..kernels import lanes_for
 from ..kernels.dispatch import count_bins, count_cells, hold_rows, scan_rows
 from ..kernels.keys import HALF_NAN, KEY_MAX, encode, is_half, key_range, narrow_dtype, narrow_keys
 from .events import EventTally, HeldEvents, Split, split_candidates
-from .plan import ScanPlan, ScanShape
+from .plan import N_BINS, ScanPlan, ScanShape, intervals_of
 from .ranked import MOST_FUSED, RankedTally, partitioned_top
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums
 from .tally import BinCounts, DistanceTally, RowLook, ScanTally
-from .zones import N_BINS, intervals_of
 
 #: Events that a scan writes before it returns from its kernel.
 EVENT_SPACE = 1 << 17

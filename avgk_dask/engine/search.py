@@ -26,13 +26,12 @@ from ..kernels.keys import NAN_KEY, key_range
 from . import waves
 from .events import EventTally, HeldEvents, IntervalEvents
 from .pilot import PilotSample, Span, bracket_below, plan_from_pilot, plan_rows, plan_scan
-from .plan import ScanPlan, ScanShape, Script, adopted_shape, fitting_script, grown_plan
+from .plan import N_BINS, ScanPlan, ScanShape, Script, ZoneTable, adopted_shape, fitting_script, grown_plan
 from .rows import ThresholdBracket, select_from_rows
 from .scan import scan_band
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
 from .ties import CutPlan, Selection, TieCuts, WantedTies, changed_cells, cut_band, extreme_weights
-from .zones import N_BINS, ZoneTable
 
 #: More scans than any search needs: brackets shrink at least 64-fold with each, from 2**64 keys down to one.
 MOST_SCANS = 30

@@ -16,10 +16,10 @@ from ..exact.sums import ExactSums
 from ..kernels.keys import is_float
 from ..records import ANY, BY_BAND, JOINED, OWN, SAME, Count, Counts, State
 from .events import EventTally, HeldEvents, count_by_interval
+from .plan import intervals_of
 from .ranked import RankedTally
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums, add_up
-from .zones import intervals_of
 
 #: By rounding, the sum of a row of probabilities may be this far from 1, and a score this far outside [0, 1].
 _SUM, _VALUE = 1e-2, 1e-3

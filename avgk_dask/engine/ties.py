@@ -25,9 +25,9 @@ from ..kernels.dispatch import move_cells
 from ..kernels.keys import KEY_MAX, encode
 from ..records import BY_BAND, EACH, Record, State
 from .events import Cut, label_weights, split_candidates
+from .plan import ZoneTable
 from .ranked import LEAST_BINS, KeyHistogram
 from .strata import StrataSums
-from .zones import ZoneTable
 
 _DOUBLE = np.dtype(np.float64)
 #: The order keys of the label weights 0 and 1.

@@ -24,10 +24,9 @@ from ..kernels.keys import KEY_MAX, key_range
 from ..records import BEYOND
 from .events import ROW_BITS, EventTally, HeldEvents, IntervalEvents
 from .pilot import REACH, Span, join_brackets, reach_of
-from .plan import ScanPlan, ScanShape
+from .plan import ScanPlan, ScanShape, ZoneTable, intervals_of
 from .strata import StrataSums
 from .tally import BinCounts, ScanTally
-from .zones import ZoneTable, intervals_of
 
 #: Shares of the most events: waves are planned for the first, brackets are narrowed to the second, since the number of events in
 #: them is an estimate.

@@ -210,8 +210,19 @@ def scatter(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return x ^ (x >> np.uint64(31))
 
 
-def spread_keys(keys: Ints, tied: Ints, first_row: int, first_class: int, n_classes: int) -> Ints:
-    """Refine the keys of a block that starts at this row and class: ties at some keys in a fixed pseudo-random order.
+def _spread_draws(rows: Ints, classes: Ints, n_classes: int) -> Ints:
+    """Return a pseudo-random draw for each score."""
+    numbers = rows.astype(np.uint64) * np.uint64(n_classes) + classes.astype(np.uint64)
+    return (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
+
+
+#: The orders of ties other than row-major, by their words in ``results.registry.TIES``. A function of the samples and classes of
+#: ties, and of the number of classes, returns their draws: integers from 0 to before ``2**SPREAD_BITS``, the highest kept first.
+TIE_DRAWS: dict[str, Callable[[Ints, Ints, int], Ints]] = {"spread": _spread_draws}
+
+
+def refine_keys(keys: Ints, tied: Ints, first_row: int, first_class: int, n_classes: int, ties: str) -> Ints:
+    """Refine the keys of a block that starts at this row and class: ties at some keys in an order of ``TIE_DRAWS``.
 
     The refined key of a score is ``level * 2**bits + draw``. The level is the place of the score between or at the ascending
     keys ``tied``. The draw, which depends on sample and class alone, is 0 between them. Selecting on refined keys breaks
@@ -225,8 +236,7 @@ def spread_keys(keys: Ints, tied: Ints, first_row: int, first_class: int, n_clas
     level[equal] += 1
     refined = (level - tied.size) << bits
     row, column = np.divmod(equal, keys.shape[1])
-    numbers = (first_row + row).astype(np.uint64) * np.uint64(n_classes) + (first_class + column).astype(np.uint64)
-    refined[equal] += (scatter(numbers) >> np.uint64(64 - SPREAD_BITS)).astype(np.int64)
+    refined[equal] += TIE_DRAWS[ties](first_row + row, first_class + column, n_classes)
     return refined.reshape(keys.shape)
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 
 from .. import plot
 from ..results.datasets import are_probabilities, kind_sentence
+from ..results.registry import TIES
 from ..results.text import Screen
 from .tables import check_evaluation, fixed, percent, results_table, share, stderr_of, transfer_table, with_error
 
@@ -137,9 +138,12 @@ def crowd_sentence(result: xr.Dataset) -> str:
     one = result.isel(k=int(np.argmax(shares)))
     ks = [float(k) for k in result.k.values[crowded]]
     at, up_to = (f" at k = {float(one.k):g}", "up to ") if len(ks) > 1 else ("", "")
-    is_spread = result.attrs.get("ties") == "spread"
-    rule = "spread over the samples" if is_spread else "the first ones in row-major order"
-    remedies = [*([] if is_spread else ['ties="spread" (--ties spread)']), *(["a smaller k"] if ks[0] > 1 else [])]
+    ties = result.attrs.get("ties", "first")
+    rule = TIES.get(ties, ties)
+    remedies = [
+        *([] if ties == "spread" else ['ties="spread" (--ties spread)']),
+        *(["a smaller k"] if ks[0] > 1 else []),
+    ]
     remedy = f" Use {' or '.join(remedies)}." if remedies else ""
     return (
         f"At k = {listed(ks)}, many scores equal the threshold ({int(one.n_ties):,} scores are "

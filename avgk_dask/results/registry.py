@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,13 @@ def _by(part: str) -> dict[str, Variable]:
             "threshold of its own; NaN without any."),
     }  # fmt: skip
 
+
+#: Which ties at a threshold are kept, as users choose it and as the report says it; ``kernels.keys`` defines the orders.
+Ties: TypeAlias = Literal["first", "spread"]
+TIES: dict[Ties, str] = {
+    "first": "the first ones in row-major order",
+    "spread": "spread over the samples",
+}
 
 #: The content of the sets of each conformal method; ``bands.conformal`` computes them.
 CONFORMAL_METHODS = {

@@ -23,7 +23,7 @@ from ..store.read.listing import hash_rows
 from .readers import Reader
 from .reading import Argument
 from .row_values import Condition, Labels, RowValues, SampleMask, blank, fit_rows
-from .transforms import Preparation, SpreadTies, Transform
+from .transforms import Preparation, ReorderTies, Transform
 
 #: A transform returns a band in slabs if the band has more bytes than this and rows at least this many classes. Slabs
 #: take more time, and save memory only if rows are long, because scans hold more of each row then.
@@ -249,9 +249,9 @@ def _apply(block: Any, transform: Transform, block_info: Any = None) -> Any:
     return transform.apply(block, first_row, first_class)
 
 
-def spread_source(source: Source, tied_keys: Iterable[int]) -> Source:
-    """Return the matrix of keys in which the ties at the given keys are in a fixed pseudo-random order."""
-    return source.with_transform(SpreadTies(tuple(sorted(set(tied_keys))), source.shape[1], source.dtype))
+def reorder_ties(source: Source, tied_keys: Iterable[int], ties: str) -> Source:
+    """Return the matrix of keys in which the ties at the given keys are in an order of ``TIE_DRAWS``."""
+    return source.with_transform(ReorderTies(tuple(sorted(set(tied_keys))), source.shape[1], source.dtype, ties))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..kernels.dispatch import (
     softmax_part,
     softmax_wide,
 )
-from ..kernels.keys import decode, encode, is_float, key_range, spread_keys
+from ..kernels.keys import decode, encode, is_float, key_range, refine_keys
 
 if TYPE_CHECKING:
     from .source import Source
@@ -99,19 +99,20 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class SpreadTies(Transform):
-    """Turns scores into keys that order the ties at some keys (ascending) pseudo-randomly, in a fixed order."""
+class ReorderTies(Transform):
+    """Turns scores into keys that put the ties at some keys (ascending) into an order of ``TIE_DRAWS``."""
 
     chosen: tuple[int, ...]
     n_classes: int
     stored: Dtype
+    ties: str
 
     dtype = np.dtype(np.int64)
 
     def apply(self, block: Array, first_row: int, first_class: int) -> Array:
         """Return the refined keys of a block."""
         keys = encode(np.ascontiguousarray(block, self.stored))
-        return spread_keys(keys, np.array(self.chosen, np.int64), first_row, first_class, self.n_classes)
+        return refine_keys(keys, np.array(self.chosen, np.int64), first_row, first_class, self.n_classes, self.ties)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ import numpy as np
 from ..arrays import Array, Bools, Dtype, Floats, Ints
 from ..bands.passes import NOWHERE, CheckedTally, Pass, UsableLabels
 from ..bands.rows import whole_rows
+from ..engine.plan import shift_to_fit
 from ..engine.strata import add_up
-from ..engine.zones import EdgeTable
 from ..errors import LabelsError
 from ..exact.sums import ExactSums, error_of
 from ..kernels.dispatch import count_at_edges, rank_in_row
@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # loads xarray, which workers do not need
 _TILE = 1 << 18
 #: Bytes for the counts of all tasks together, which limit the number of tasks if there are many edges.
 _ALL_COUNTS = 1 << 30
+#: Stretches of keys in the table that finds an edge.
+_N_STARTS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,33 @@ class EdgeTally(CheckedTally):
 def from_top(by_cell: Array) -> Array:
     """Return the sum over each cell and all cells above it."""
     return np.asarray(np.cumsum(by_cell[::-1])[::-1])
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """Ascending, distinct keys, at least one, that scores are placed among, in the form that the kernels take.
+
+    ``starts`` holds the number of edges below each stretch of ``2**shift`` keys from the first edge up.
+    """
+
+    edges: Ints
+    starts: Ints
+    shift: np.uint64
+
+    @classmethod
+    def from_edges(cls, edges: Ints) -> EdgeTable:
+        """Return the table of some keys."""
+        low, high = int(edges[0]), int(edges[-1])
+        shift = shift_to_fit(high - low + 1, _N_STARTS)
+        n_stretches = ((high - low) >> shift) + 1
+        stretch_of = ((edges.view(np.uint64) - np.uint64(low % 2**64)) >> np.uint64(shift)).astype(np.int64)
+        starts = np.searchsorted(stretch_of, np.arange(n_stretches))
+        return cls(edges, starts, np.uint64(shift))
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells: before, at and after the edges."""
+        return 2 * self.edges.size + 1
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ import numpy as np
 
 from ..arrays import Array, Bools
 from ..bands.passes import CheckedTally, Pass
-from ..engine.plan import ScanPlan, ScanShape
+from ..engine.plan import ScanPlan, ScanShape, ZoneTable
 from ..engine.rows import HeldRows
 from ..engine.scan import scan_band
 from ..engine.search import ThresholdSearch
 from ..engine.ties import Selection
-from ..engine.zones import ZoneTable
 from ..kernels.dispatch import measure_sets
 from ..kernels.keys import key_range
 from ..records import BY_BAND, Record

@@ -10,7 +10,7 @@ from ..arrays import Array, Bools, Ints
 from ..bands.conformal import ConformalMethod
 from ..bands.rows import TopRanks
 from ..errors import ScoresError
-from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode, spread_keys
+from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode, refine_keys
 
 #: Scores per tile, which limits the memory for their costs.
 _TILE = 1 << 17
@@ -24,8 +24,10 @@ class ThresholdRule:
     last_row: int = -1
     last_class: int = -1
     everything: bool = False
-    #: The key whose ties are spread, or None. If it is set, the other fields refer to the refined keys.
-    spread: int | None = None
+    #: The key whose ties are in another order, or None. If it is set, the other fields refer to the refined keys.
+    tied: int | None = None
+    #: That order, one of ``TIE_DRAWS``.
+    ties: str = ""
 
     @classmethod
     def from_first_key(cls, first: int) -> ThresholdRule:
@@ -39,8 +41,8 @@ class ThresholdRule:
         if self.everything:
             return np.ones(scores.shape, bool)
         keys = encode(scores)
-        if self.spread is not None:
-            keys = spread_keys(keys, np.array([self.spread], np.int64), first_row, first_class, n_classes)
+        if self.tied is not None:
+            keys = refine_keys(keys, np.array([self.tied], np.int64), first_row, first_class, n_classes, self.ties)
         chosen = keys > self.key
         if first_row <= self.last_row:
             rows = first_row + np.arange(keys.shape[0])[:, None]

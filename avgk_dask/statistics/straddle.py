@@ -1,4 +1,7 @@
-"""Straddle strengths and supports of the ranked scores: how much the ambiguity differs between samples.
+"""Straddle strengths, supports and histograms of the ranked scores: how much the ambiguity differs between samples.
+
+``analyse`` computes them from the scores that a scan retained; ``straddle_values``, ``rank_values`` and ``overlap_values``
+turn them into variables of a result.
 
 d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k + 1 - o]), s sorted decreasingly. If the
 scores are the true probabilities, their sum over the orders o bounds the adaptive gain from below (the paper's lower bound).
@@ -17,7 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +30,12 @@ from ..exact.sums import float_format, smallest_unit
 from ..kernels.dispatch import add_products, count_lower
 from ..kernels.keys import NAN_KEY, decode, encode, is_float, key_range, missing_key
 from ..threads import in_threads
+
+if TYPE_CHECKING:  # loads Dask arrays, which workers do not need
+    from ..sources.source import Source
+
+#: Variables or coordinates by name.
+Values = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -273,15 +282,6 @@ def straddle_bound(pairs: Mapping[int, PairSum], k: int, n_samples: int, n_class
     return _rounded(total / n, error / n)
 
 
-def ranks_overlap(k: int, supports: Sequence[tuple[int, int]]) -> bool:
-    """Return whether the supports of ranks k and k + 1 overlap: the highest key of k + 1 is above the lowest of k.
-
-    If the scores are the true probabilities, average-k improves on top-k if and only if they overlap (the paper's
-    characterisation of when top-k is optimal). For k = C there is no overlap.
-    """
-    return k < len(supports) and supports[k][1] > supports[k - 1][0]
-
-
 def rank_histogram(column: Column, dtype: Dtype, n_bins: int, log: bool = False) -> tuple[Array, Array]:
     """Return the counts of a rank's scores in bins over its support, and the lower edge of each bin.
 
@@ -313,15 +313,20 @@ def _inner_edges(column: Column, dtype: Dtype, n_bins: int, log: bool) -> list[i
 
 @dataclass(frozen=True)
 class Ambiguity:
-    """The columns of all ranks, their ends, and the sums over pairs for each budget and order."""
+    """The columns of all ranks, their ends, and the sums over pairs for each integer budget and order."""
 
     columns: tuple[Column, ...]
     supports: tuple[tuple[int, int], ...]
     pairs: dict[int, dict[int, PairSum]]
 
 
-def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes: int) -> Ambiguity:
-    """Sort the columns of all ranks, and sum over the pairs that integer budgets need, in threads."""
+def n_ranked(budgets: Sequence[Fraction], n_classes: int) -> int:
+    """Return the number of ranks whose scores the analysis of some budgets needs."""
+    return min(n_classes, max(2 * int(b) if b.denominator == 1 else math.ceil(b) + 1 for b in budgets))
+
+
+def analyse(tally: RankedTally, budgets: Sequence[Fraction], dtype: Dtype, n_classes: int) -> Ambiguity:
+    """Sort the columns of all ranks, and sum over the pairs that the integer budgets need, in threads."""
     ranked = tally.binned() if tally.n_bins > 0 else tally
 
     def make_column(rank: int) -> Any:
@@ -337,6 +342,58 @@ def analyse(tally: RankedTally, budgets: Sequence[int], dtype: Dtype, n_classes:
         space = pairs_space(*(column for pair in pairs.values() for column in pair))
         return {order: a.pairs_above(b, space) for order, (a, b) in pairs.items()}
 
-    longest_first = sorted(set(budgets), reverse=True)
+    longest_first = sorted({int(b) for b in budgets if b.denominator == 1}, reverse=True)
     sums = dict(zip(longest_first, in_threads(sum_pairs, longest_first), strict=True))
     return Ambiguity(tuple(columns), tuple(column.ends for column in columns), {k: sums[k] for k in sorted(sums)})
+
+
+def straddle_values(ambiguity: Ambiguity, budgets: Sequence[Fraction], source: Source) -> tuple[Values, Values]:
+    """Return strengths, weights, magnitudes and bounds of all budgets, and their coordinates."""
+    n_samples, n_classes = source.shape[0], source.n_classes
+    n_orders = max([1, *map(len, ambiguity.pairs.values())])
+    names = "strength", "strength_error", "weight", "weight_error", "magnitude"
+    tables = {name: np.full((len(budgets), n_orders), np.nan) for name in names}
+    bounds = np.full((2, len(budgets)), np.nan)
+    for i, budget in enumerate(budgets):
+        if budget.denominator != 1:
+            continue
+        pairs = ambiguity.pairs[int(budget)]
+        for order, pair in pairs.items():
+            straddle = Straddle.from_pairs(pair, n_samples)
+            for name in names:
+                tables[name][i, order - 1] = getattr(straddle, name)
+        bounds[:, i] = straddle_bound(pairs, int(budget), n_samples, n_classes)
+    values: Values = {f"straddle_{name}": table for name, table in tables.items()}
+    values |= {"straddle_bound": bounds[0], "straddle_bound_error": bounds[1]}
+    return values, {"order": np.arange(1, n_orders + 1)}
+
+
+def rank_values(
+    ambiguity: Ambiguity, ranks: Sequence[int], source: Source, n_bins: int, log: bool
+) -> tuple[Values, Values]:
+    """Return the supports of some ranks and their histograms, and their coordinates."""
+    dtype = source.dtype
+    histograms = [rank_histogram(ambiguity.columns[rank - 1], dtype, n_bins, log) for rank in ranks]
+    supports = [ambiguity.supports[rank - 1] for rank in ranks]
+    values: Values = {
+        "support_low": values_of([low for low, _ in supports], dtype),
+        "support_high": values_of([high for _, high in supports], dtype),
+        "ranked_count": [counts for counts, _ in histograms],
+        "bin_low": np.array([edges for _, edges in histograms]),
+    }
+    return values, {"rank": list(ranks), "bin": np.arange(n_bins)}
+
+
+def overlap_values(ambiguity: Ambiguity, budgets: Sequence[Fraction]) -> list[float]:
+    """Return for each budget whether the supports of ranks k and k + 1 overlap; NaN for a fractional budget.
+
+    They overlap if the highest key of rank k + 1 is above the lowest of rank k. For k = C there is no overlap. If the scores
+    are the true probabilities, average-k improves on top-k if and only if they overlap (the paper's characterisation of when
+    top-k is optimal).
+    """
+    supports = ambiguity.supports
+
+    def overlap(k: int) -> bool:
+        return k < len(supports) and supports[k][1] > supports[k - 1][0]
+
+    return [float(overlap(int(b))) if b.denominator == 1 else math.nan for b in budgets]

@@ -17,7 +17,7 @@ from ..engine.ties import ExtremesSearch
 from ..exact.budgets import count_labels, largest_integer
 from ..settings import setting
 from ..sources.planning import choose_pilot_chunks, chunk_shape
-from ..sources.source import Source, spread_source
+from ..sources.source import Source, reorder_ties
 from .above import AbovePlan, SetCountingSearch
 from .group_scan import MOST_GROUPS
 from .group_search import GENEROUS, GroupSearch
@@ -41,8 +41,7 @@ def find_thresholds(
     - ``n_ranks``: ranks of labels are distinguished up to this one.
     - ``n_ranked``: retain the scores of this many ranks.
     - ``with_distance``: measure the distance of scores from soft labels.
-    - ``ties``: ``"first"`` keeps ties in row-major order, ``"spread"`` in a fixed pseudo-random order, which needs one more
-      read if ties are cut.
+    - ``ties``: ``"first"`` keeps ties in row-major order; another word of ``TIES`` needs one more read if ties are cut.
     - ``strata``: rows that are counted together.
     - ``windows``: a smaller budget for each budget, of which only the label weight is computed.
     - ``keeps_rows``: keep the retained rows for ``find_row_sets``.
@@ -51,7 +50,7 @@ def find_thresholds(
     options = {"cuts_ties": ties == "first", "windows": windows, "keeps_rows": keeps_rows}
     refuse_spread(run.source, ties)
     search = drive(_begin(run, budgets, shape, **options), run)
-    return search if ties == "first" else _spread_ties(run, search, strata)
+    return search if ties == "first" else _reorder_ties(run, search, strata, ties)
 
 
 def find_and_count_sets(run: Run, budgets: Sequence[int], above: AbovePlan) -> SetCountingSearch:
@@ -96,15 +95,15 @@ def pilot_pass(source: Source, budgets: Sequence[int]) -> Pass | None:
     return Pass("pilot", sample_chunk, plan, PilotSample, bands, columns)
 
 
-def _spread_ties(run: Run, search: ThresholdSearch, strata: Strata) -> ThresholdSearch:
-    """Return the search with cut ties kept in the pseudo-random order, after one more search for those budgets.
+def _reorder_ties(run: Run, search: ThresholdSearch, strata: Strata, ties: str) -> ThresholdSearch:
+    """Return the search with cut ties kept in an order of ``TIE_DRAWS``, after one more search for those budgets.
 
     Refined keys do not determine ranks: strata by rank become those with and without a label.
     """
     cut = {i: s for i, s in search.selections.items() if s.is_cut}
     if not cut:
         return search
-    refined = run.over(spread_source(run.source, (s.key for s in cut.values())), "lowest")
+    refined = run.over(reorder_ties(run.source, (s.key for s in cut.values()), ties), "lowest")
     again = find_thresholds(refined, [s.budget for s in cut.values()], strata=strata)
     selections = dict(search.selections)
     for number, (i, selection) in enumerate(cut.items()):

@@ -20,6 +20,7 @@ from ..errors import BudgetError, OptionError, ScoresError
 from ..exact.budgets import show
 from ..kernels.keys import KEY_MAX, NAN_KEY, decode, encode, key_range
 from ..records import Counts, Merging, State
+from ..results.registry import TIES
 from .label_ranks import Risk, edge_pass
 
 if TYPE_CHECKING:  # loads xarray, which workers do not need
@@ -132,8 +133,10 @@ def refuse_spread(source: Source, ties: str) -> None:
         raise OptionError(
             f"ties must be 'first' for a truncated store; got {ties!r}. Leave it out, or store whole rows."
         )
-    if ties not in ("first", "spread"):
-        raise OptionError(f"ties must be 'first' or 'spread'; got {ties!r}. Leave it out to keep the first ones.")
+    if ties not in TIES:
+        raise OptionError(
+            f"ties must be {' or '.join(map(repr, TIES))}; got {ties!r}. Leave it out to keep the first ones."
+        )
 
 
 def refuse_budgets(run: Run, budgets: Sequence[Fraction], *, straddle: bool = False) -> None:

@@ -16,6 +16,7 @@ from scipy import special
 
 import avgk_dask as avgk
 from avgk_dask import losses
+from avgk_dask.bands.probabilities import LINKS
 
 NAMES = ("nll", "brier", "logistic", "squared", "exponential")
 
@@ -304,3 +305,11 @@ def test_exponential_loss__of_logits_is_finite_if_probabilities_underflow():
     near = losses.one_versus_all(avgk.sigmoid(np.array([[1000.0]])), np.array([0]), loss="exponential")
     assert near == pytest.approx(math.exp(-500), rel=1e-12)
     assert losses.one_versus_all(np.array([[0.0, 1.0]]), np.array([0]), loss="exponential") == math.inf
+
+
+def test_losses__of_an_activation_without_logit_losses_come_from_its_probabilities(monkeypatch):
+    logits = np.random.default_rng(2).normal(size=(20, 4))
+    labels = np.arange(20) % 4
+    probabilities = np.asarray(avgk.sigmoid(logits))
+    monkeypatch.delitem(LINKS, "sigmoid")
+    assert avgk.losses.nll(avgk.sigmoid(logits), labels) == avgk.losses.nll(probabilities, labels)

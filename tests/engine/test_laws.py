@@ -34,7 +34,6 @@ from avgk_dask.engine.strata import StrataRanks
 from avgk_dask.engine.tally import DistanceTally
 from avgk_dask.engine.tasks import KeptState
 from avgk_dask.engine.ties import CutPlan, TieWindow, WantedTies, WeightPlan, cut_band, tally_weights
-from avgk_dask.engine.zones import EdgeTable
 from avgk_dask.exact.sums import ExactSums
 from avgk_dask.kernels.keys import encode, narrow_keys
 from avgk_dask.records import Record, Several
@@ -42,7 +41,7 @@ from avgk_dask.statistics.above import AbovePlan, BesidePlan, scan_beside
 from avgk_dask.statistics.costs import CostHistogram, CostPlan, CoveragePlan, tally_costs, tally_coverage
 from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
-from avgk_dask.statistics.label_ranks import EdgePlan, LabelPlan, tally_edges, tally_labels
+from avgk_dask.statistics.label_ranks import EdgePlan, EdgeTable, LabelPlan, tally_edges, tally_labels
 from avgk_dask.statistics.losses import BinPlan, LossPlan, tally_bins, tally_losses
 from avgk_dask.statistics.paired_rows import BudgetSets, row_set_pass, tally_row_sets
 from avgk_dask.statistics.pairs import PairPlan, count_pairs
@@ -130,7 +129,7 @@ def kept(drawn):
 
 
 def counts_of(drawn):
-    from avgk_dask.engine.zones import ZoneTable
+    from avgk_dask.engine.plan import ZoneTable
     from avgk_dask.kernels.keys import KEY_MAX
 
     zones = ZoneTable.from_intervals([(drawn.key, drawn.key)], KEY_MAX)

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 import avgk_dask as avgk
 from avgk_dask.engine.events import IntervalEvents
-from avgk_dask.engine.plan import ScanPlan, ScanShape
+from avgk_dask.engine.plan import ScanPlan, ScanShape, ZoneTable
 from avgk_dask.engine.scan import scan_band
 from avgk_dask.engine.tally import ScanTally
 from avgk_dask.engine.waves import base_cells, certain_bracket, first_wave, fold, next_wave, spread_bands
-from avgk_dask.engine.zones import ZoneTable
 from avgk_dask.kernels.keys import encode, key_range
 from avgk_dask.testing import CountingStore, Simulation
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from avgk_dask.bands.rows import Listing, ranking_space
 from avgk_dask.engine.events import Split
-from avgk_dask.engine.zones import EdgeTable, ZoneTable
+from avgk_dask.engine.plan import ZoneTable
 from avgk_dask.kernels import ROW_LANES as LANES
 from avgk_dask.kernels import keys, lanes_for, row_scratch
 from avgk_dask.kernels.compiled import rows as row_scans
 from avgk_dask.kernels.compiled.events import _find_edge
 from avgk_dask.kernels.compiled.ranks import _order_top, _row_floor
 from avgk_dask.kernels.dispatch import compiled_kernel, numpy_kernel
+from avgk_dask.statistics.label_ranks import EdgeTable
 from avgk_dask.testing import strategies
 
 NATIVE = ("float32", "float64", "uint8", "int16", "int32", "int64")

@@ -13,7 +13,7 @@ from avgk_dask.api.inputs.sources import as_source
 from avgk_dask.engine.run import Run
 from avgk_dask.sources.planning import choose_pilot_chunks, chunk_shape, pilot_end
 from avgk_dask.sources.row_values import Condition, SampleMask, first_samples
-from avgk_dask.sources.source import spread_source
+from avgk_dask.sources.source import reorder_ties
 from avgk_dask.statistics.thresholds import find_thresholds, pilot_pass
 from avgk_dask.testing import CountingStore
 
@@ -65,7 +65,7 @@ def test_filtered__reports_original_sample_numbers(where):
             for r in range(source.rows[b + 1] - source.rows[b])
         ]
         assert names == np.flatnonzero(WHERE).tolist()
-        spread = spread_source(source, [3])
+        spread = reorder_ties(source, [3], "spread")
         assert spread.sample_number(2, 0) == source.sample_number(2, 0)
         assert (spread.reader, spread.stored_bands) == (source.reader, source.stored_bands)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avgk_dask.kernels.keys import encode
+from avgk_dask.kernels.keys import TIE_DRAWS, encode
 from avgk_dask.statistics.rules import ThresholdRule, TopRule
 from avgk_dask.testing import oracle_top_k_sets, strategies
 
@@ -17,10 +17,10 @@ def test_threshold_rule__does_not_depend_on_blocks(data):
     n, c = scores.shape
     key = int(data.draw(st.sampled_from(encode(scores).reshape(-1).tolist())))
     last = data.draw(st.integers(-1, n * c - 1))
-    spread = data.draw(st.sampled_from([None, key]))
-    rule = ThresholdRule(key, *divmod(last, c), spread=spread) if last >= 0 else ThresholdRule(key, spread=spread)
+    order = data.draw(st.sampled_from([{}, *({"tied": key, "ties": ties} for ties in TIE_DRAWS)]))
+    rule = ThresholdRule(key, *divmod(last, c), **order) if last >= 0 else ThresholdRule(key, **order)
     members = rule.choose(scores, 0, 0, c)
-    if spread is None:
+    if not order:
         keys, indices = encode(scores), np.arange(n * c).reshape(n, c)
         assert np.array_equal(members, (keys > key) | ((keys == key) & (indices <= last)))
     row, column = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, c - 1))

@@ -21,7 +21,7 @@ from ...sources.source import Source
 from ...statistics.scaling import BOUND, Scale, ScalePlan, ScaleTally, TemperatureSearch, scale_pass
 from ...statistics.truncated import refuse_truncated
 from ..evaluate import find_outcome, outcome_result
-from ..inputs.labels import labelled_source, logits_of, refuse_soft
+from ..inputs.labels import activation_of, labelled_source, refuse_soft
 from ..inputs.lazy_scores import LazyScores
 from ..inputs.names import check_class_names, open_once, recorded_names
 from ..inputs.sources import as_source
@@ -124,9 +124,10 @@ def logits_to_fit(logits: ScoresLike, labels: LabelsLike, options: ScanOptions) 
     """Return the source of logits and hard labels to fit a calibrator to."""
     source = labelled_source(logits, labels, "a calibrator", **options.opening)
     refuse_truncated(source, "a calibrator")
-    if logits_of(source)[1]:
+    activation = activation_of(source)
+    if activation is not None:
         raise ScoresError(
-            "logits must not be probabilities; got the output of a softmax or sigmoid. Pass the logits themselves."
+            f"logits must not be probabilities; got the output of a {activation.name}. Pass the logits themselves."
         )
     refuse_soft(source, "a calibrator")
     return source

@@ -13,6 +13,7 @@ import xarray as xr
 
 from ...arrays import Array, Ints
 from ...bands.passes import pack
+from ...bands.probabilities import LINKS
 from ...errors import DtypeError, LabelsError, OptionError, ScoresError, StoreError
 from ...masks import block_to_ndarray, to_ndarray
 from ...sources.row_values import labels_in_memory, lazy_array
@@ -67,10 +68,19 @@ def class_labels(source: Source, scores: ScoresLike, labels: LabelsLike, missing
     return numbers
 
 
-def logits_of(source: Source) -> tuple[Source, str, float]:
-    """Return the logits of a source of probabilities, with its activation and temperature; ``""`` if it has none."""
+def activation_of(source: Source) -> Activation | None:
+    """Return the activation that gives the scores of a source, or None if they are not computed from logits."""
     last = source.transforms[-1] if source.transforms else None
-    if not isinstance(last, Activation):
+    return last if isinstance(last, Activation) else None
+
+
+def logits_of(source: Source) -> tuple[Source, str, float]:
+    """Return the logits of a source, with the activation and temperature to compute losses from them.
+
+    If losses take no logits of the activation (``LINKS``), or there is none, return the source itself and ``""``.
+    """
+    last = activation_of(source)
+    if last is None or last.name not in LINKS:
         return source, "", 1.0
     return replace(source, transforms=source.transforms[:-1]), last.name, last.temperature
 

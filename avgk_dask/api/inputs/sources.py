@@ -44,8 +44,8 @@ from ...sources.row_values import (
 from ...sources.source import Source, Truncation
 from ...sources.transforms import Slots
 from ...store import StoredArrays, check_chunks, is_sealed, is_zarr, open_arrays, open_labels, redact
-from ...store.read.coordinates import dimensions_of, is_text
 from ...store.read.encoding import SCALES, decoded_dtype
+from ...store.read.opening import dimensions_of, is_text
 from ...store.where.addresses import Options, StoredArray
 from ..options import LabelsLike, Matrix, Opening, ScoresLike, is_stored
 from .lazy_scores import LazyScores, flat_labels, flat_rows, sample_conditions, scores_variable

@@ -18,9 +18,8 @@ from ...results.datasets import kind_sentence
 from ..breakdowns import classes_result
 from ..evaluate import outcome_result
 from ..options import BudgetsLike, check_flag, check_nan_policy
-from .batches import HARD, as_batch, check_alike
 from .files import naming_file, read_state, write_state
-from .streaming import EvaluatorSpec, EvaluatorState, StreamingScan
+from .streaming import HARD, EvaluatorSpec, EvaluatorState, StreamingScan, as_batch
 
 
 class Evaluator:
@@ -201,7 +200,7 @@ class Evaluator:
         if state.scan is None and len(batch.scores):
             state.scan = StreamingScan(spec, batch.scores.dtype, batch.kind, state.hints)
         if state.scan is not None:
-            check_alike(batch, state.scan.dtype, state.scan.kind)
+            state.scan.check_alike(batch)
         state.n_given, state.class_names = state.n_given + n_samples, class_names
         state.is_masked |= where is not None or ignore_index is not None
         if state.scan is not None:
@@ -281,7 +280,7 @@ class Evaluator:
         if theirs.scan is not None:
             if ours.scan is None:
                 ours.scan = StreamingScan(ours.spec, theirs.scan.dtype, theirs.scan.kind, ours.hints)
-            check_alike(theirs.scan.waiting.rows, ours.scan.dtype, ours.scan.kind)
+            ours.scan.check_alike(theirs.scan.waiting.rows)
             self._file = self._file or other._file
             with self._failing():
                 ours.scan.merge(theirs.scan, ours.n_given)

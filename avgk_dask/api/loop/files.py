@@ -19,10 +19,9 @@ import numpy as np
 from ...arrays import Array, Dtype
 from ...bands.passes import SampleGroups
 from ...engine.events import ROW_BITS
-from ...engine.plan import ScanPlan, ScanShape, Wave
+from ...engine.plan import N_BINS, ScanPlan, ScanShape, Wave, ZoneTable, shift_to_fit
 from ...engine.ranked import KeyHistogram, RankedTally
 from ...engine.tally import BinCounts, ScanTally
-from ...engine.zones import N_BINS, ZoneTable, shift_to_fit
 from ...errors import AvgkError, OptionError, ReadError
 from ...exact.budgets import parse_budgets
 from ...exact.sums import ExactSums
@@ -32,9 +31,19 @@ from ...store.where.addresses import redact
 from ...store.write.batches import check_labels
 from ...store.write.hashed_folder import HashedFolder
 from ..options import check_nan_policy
-from .batches import CLUSTERED, HARD, NO_LABELS, SOFT, Batch
 from .open_scan import ALL_BANDS, OpenScan
-from .streaming import EvaluatorSpec, EvaluatorState, FirstTies, Hints, StreamingScan
+from .streaming import (
+    CLUSTERED,
+    HARD,
+    NO_LABELS,
+    SOFT,
+    Batch,
+    EvaluatorSpec,
+    EvaluatorState,
+    FirstTies,
+    Hints,
+    StreamingScan,
+)
 
 #: The largest number of bands in a file: more than 30 TB of scores.
 _MAX_BANDS = 1 << 22

@@ -17,11 +17,10 @@ import numpy as np
 from ...arrays import Array, Ints
 from ...engine.events import ROW_BITS, EventTally
 from ...engine.pilot import Span, generous_brackets, plan_scan, sample_block
-from ...engine.plan import ScanPlan, ScanShape
+from ...engine.plan import N_BINS, ScanPlan, ScanShape, ZoneTable, shift_to_fit
 from ...engine.search import ThresholdSearch
 from ...engine.tally import BinCounts, ScanTally
 from ...engine.waves import certain_bracket, fold, narrow
-from ...engine.zones import N_BINS, ZoneTable, shift_to_fit
 from ...exact.budgets import count_labels, window_start
 from ...kernels.keys import key_range
 
