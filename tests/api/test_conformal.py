@@ -494,7 +494,7 @@ def test_truncated_stores__give_certain_results_only(truncated):
             avgk.conformal.calibrate(path, **options)
     with pytest.raises(avgk.ScoresError, match="Use a larger alpha"):
         avgk.conformal.calibrate(path, alpha=1e-4)
-    with pytest.raises(avgk.BudgetError, match="alpha must need at most 20 ranks"):
+    with pytest.raises(avgk.BudgetError, match="alpha needs 40 ranks"):
         avgk.conformal.calibrate(path, alpha=1e-4, method="top_k")
     with pytest.raises(avgk.ScoresError, match="the threshold must exceed"):
         avgk.conformal.calibrate(scores, labels, 1e-4).evaluate(path)
@@ -533,7 +533,7 @@ def test_files__of_others_and_damaged_ones_are_refused(tmp_path):
         path.write_text(bad)
         with pytest.raises(
             avgk.StoreError,
-            match=r"conformal predictor must be a file that save wrote; .* Calibrate and save it again\.",
+            match=r"is not a valid conformal predictor file: .* Calibrate and save it again\.",
         ):
             avgk.conformal.load(path)
     with pytest.raises(avgk.StoreError, match="cannot read"):
@@ -576,7 +576,7 @@ def test_files__that_fit_their_hash_but_make_no_sense_are_refused(changes, tmp_p
     scores, labels = problem(n=50)
     avgk.conformal.calibrate(scores, labels).save(tmp_path / "a.json")
     forged(tmp_path / "a.json", **changes)
-    with pytest.raises(avgk.StoreError, match="conformal predictor must be a file that save wrote"):
+    with pytest.raises(avgk.StoreError, match="is not a valid conformal predictor file"):
         avgk.conformal.load(tmp_path / "a.json")
 
 
@@ -630,7 +630,7 @@ def test_predictors__refuse_scores_and_options_that_do_not_fit():
         with pytest.raises(avgk.ScoresError, match="scores must have 12 classes, like the calibration scores; got 11"):
             call(SCORES[:, :11], groups=np.zeros(60, int))
     for call in (aps.sets, aps.evaluate):
-        with pytest.raises(avgk.OptionError, match="groups must be None for a predictor by nothing"):
+        with pytest.raises(avgk.OptionError, match="groups must be None unless the predictor was calibrated by group"):
             call(SCORES, groups=np.zeros(60, int))
         with pytest.raises(avgk.OptionError, match="nan_policy"):
             call(SCORES, nan_policy="lowest")

@@ -574,5 +574,5 @@ def test_update__that_met_nan_ends_the_evaluator(tmp_path):
 
 
 def test_evaluator__refuses_groups_in_place_of_classes():
-    with pytest.raises(avgk.OptionError, match=r"by must be 'class'.*got array\(\[0, 1, 2\]\)"):
+    with pytest.raises(avgk.OptionError, match=r"by must be None, or 'class'.*got array\(\[0, 1, 2\]\)"):
         avgk.Evaluator(5, 1, by=np.arange(3))

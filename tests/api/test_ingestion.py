@@ -383,7 +383,7 @@ def test_ingest__that_cannot_append_leaves_the_store_as_it_was(tmp_path):
     for scores, labels, options, match in (
         ("wide.npy", None, {}, "n_classes is 3, got 4"),
         ("s.npy", [0, 1, 2], {}, "labels must be of one kind"),
-        ("s.npy", None, {"overwrite": True}, "append must not be combined with overwrite"),
+        ("s.npy", None, {"overwrite": True}, "append cannot be combined with overwrite"),
         ("a.zarr", None, {}, "out must not overlap with the scores"),
     ):
         with pytest.raises(avgk.AvgkError, match=match):
@@ -395,7 +395,7 @@ def test_ingest__appends_no_columns_of_other_names(tmp_path):
     for name, columns in (("a", "cat,dog"), ("b", "dog,cat")):
         (tmp_path / f"{name}.csv").write_text(f"{columns}\n0.25,0.75\n")
     avgk.ingest(tmp_path / "a.csv", out=tmp_path / "a.zarr", append=True)
-    with pytest.raises(avgk.OptionError, match="got another class_names"):
+    with pytest.raises(avgk.OptionError, match=r"attributes differ from the store .*: class_names"):
         avgk.ingest(tmp_path / "b.csv", out=tmp_path / "a.zarr", append=True)
     avgk.ingest(tmp_path / "a.csv", out=tmp_path / "a.zarr", append=True)
     assert avgk.open_scores(tmp_path / "a.zarr").sizes["sample"] == 2

@@ -212,7 +212,7 @@ def test_sets__replace_stores_only_and_only_when_told(stores, tmp_path, run):
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
     refused = run("sets", source, "-k", 1, "--out", source, "--overwrite")
     assert refused.returncode == 2
-    assert "--out must not be where the scores" in refused.stderr
+    assert "--out must not overlap with the scores" in refused.stderr
     assert np.array_equal(zarr.open_group(source, mode="r")["scores"][:], matrix("floats"))
 
 

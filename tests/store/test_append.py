@@ -236,8 +236,8 @@ def test_append__works_on_stores_elsewhere(far, tmp_path, how):
         ({"top_m": 2}, "top_m is None, got 2"),
         ({"codec": "zstd"}, "codec is 'blosc', got 'zstd'"),
         ({"attributes": {"model": "other"}}, "got another model"),
-        ({"resume": True}, "append must not be combined with resume"),
-        ({"overwrite": True}, "append must not be combined with overwrite"),
+        ({"resume": True}, "append cannot be combined with resume"),
+        ({"overwrite": True}, "append cannot be combined with overwrite"),
         ({"part": 0}, "append cannot be combined with part"),
     ],
 )

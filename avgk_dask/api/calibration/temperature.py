@@ -142,7 +142,9 @@ def refuse_fit(tally: ScaleTally, source: Source) -> None:
             "or leave the sample out."
         )
     if tally.n_labelled == 0:
-        raise LabelsError("labels are required to fit a calibrator. Pass the labels of a calibration set.")
+        raise LabelsError(
+            "at least one sample must be labelled for a calibrator; got none. Pass the labels of a calibration set."
+        )
     if tally.has_one_class:
         raise LabelsError(
             f"labels must contain at least two classes for a calibrator; got only {tally.most_seen}. Pass a "

@@ -34,7 +34,7 @@ def labelled_source(
     source = as_source(scores, labels, **opening)
     if source.labels is None:
         raise LabelsError(
-            f"labels are required for {purpose}; got None, and the store or file of the scores has no labels. Pass "
+            f"labels are required for {purpose}; none were passed, and none are stored with the scores. Pass "
             f"class numbers{'' if hard else ' or probabilities'}."
         )
     return source
