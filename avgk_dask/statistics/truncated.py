@@ -229,8 +229,8 @@ def certify_first_key(run: Run, first: int, argument: str) -> None:
     truncation = _truncation(run.source)
     if truncation is not None and first <= _highest_discarded(run):
         raise ScoresError(
-            f"the threshold of this {argument} is below scores that may have been discarded by "
-            f"{_describe(truncation)}. Use a larger alpha, or a store that keeps more scores per row."
+            f"{argument} may be below scores that were discarded in {_describe(truncation)}. "
+            "Use a larger alpha, or a store that keeps more scores per row."
         )
 
 

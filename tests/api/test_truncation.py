@@ -211,7 +211,7 @@ def test_truncated__rows_with_nan_are_refused():
     rows = np.array([[0.9, np.nan, np.nan, np.nan], *[[0.8, 0.7, 0.6, 0.1]] * 9])
     index = np.tile(np.arange(4), (10, 1))
     data = {"scores": (("sample", "slot"), rows), "class_index": (("sample", "slot"), index)}
-    with pytest.raises(avgk.ScoresError, match="must not contain NaN; those of sample 0"):
+    with pytest.raises(avgk.ScoresError, match="must not contain NaN; sample 0 does"):
         avgk.evaluate(xr.Dataset(data, attrs={"n_classes": 6}), np.full(10, 5), 2, straddle=False, nan_policy="lowest")
 
 

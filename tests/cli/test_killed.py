@@ -297,7 +297,7 @@ def test_store__that_a_killed_run_had_moved_aside_is_named_to_readers(own_folder
     assert f"restores {folder / 'old'}" in done.stderr
     done = run("ingest", "scores.npy", "--out", "scores.zarr", cwd=own_folder)  # which is refused: it is there again
     assert (done.returncode, done.stderr.count("\n")) == (2, 2)
-    assert "put scores.zarr back" in done.stderr
+    assert "restored scores.zarr" in done.stderr
     assert run("evaluate", "scores.zarr", "-k", "2", cwd=own_folder).returncode == 0
     assert not folder.exists()
 

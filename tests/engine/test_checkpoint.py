@@ -240,7 +240,7 @@ def test_checkpoint__of_something_else_is_refused_by_name(tmp_path, monkeypatch)
         evaluate(stored(scores[:450], labels[:450], (50, 10)), [1], place)
     with pytest.raises(avgk.OptionError, match="classes was 10 and is 9"):
         evaluate(stored(scores[:, :9], None, (50, 9)), [1], place)
-    with pytest.raises(avgk.OptionError, match="in memory or in blocks"):
+    with pytest.raises(avgk.OptionError, match="in memory or a Dask array"):
         evaluate(scores, [1], place)
     with pytest.raises(avgk.OptionError, match="path, a URL or a Zarr store; got 7"):
         evaluate(store, [1], 7)
