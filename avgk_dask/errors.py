@@ -150,7 +150,7 @@ class ScoresError(AvgkError, ValueError):
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.evaluate(np.array([[0.5, np.nan]]), k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    avgk_dask.errors.ScoresError: scores must not contain NaN; got 1 ... sample 0, class 1. ...
+    avgk_dask.errors.ScoresError: scores must not contain NaN; got 1, ... sample 0, class 1. ...
     """
 
 
