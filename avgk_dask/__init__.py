@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from .api.thresholds import Threshold, average_set_size_at, threshold, threshold_at
     from .api.transfer import transfer
     from .calibration import calibrated
-    from .store import ScoreWriter, join_parts
+    from .store.write.joining import join_parts
+    from .store.write.writer import ScoreWriter
 
 
 __version__ = "0.1.0"
@@ -132,7 +133,8 @@ _HOMES = {
     "api.thresholds": ("Threshold", "average_set_size_at", "threshold", "threshold_at"),
     "api.transfer": ("transfer",),
     "calibration": ("calibrated",),
-    "store": ("ScoreWriter", "join_parts"),
+    "store.write.joining": ("join_parts",),
+    "store.write.writer": ("ScoreWriter",),
 }
 _SUBMODULES = ("calibration", "conformal", "losses", "plot", "report", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -29,7 +29,8 @@ _RUN = """
 import json, sys, time
 import dask
 import avgk_dask as avgk
-from avgk_dask.store import check_chunks, open_arrays
+from avgk_dask.store.read.opening import open_arrays
+from avgk_dask.store.read.verification import check_chunks
 start = time.perf_counter()
 check_chunks(open_arrays(sys.argv[1]).scores)
 listed = time.perf_counter() - start

@@ -97,8 +97,6 @@ def test_methods__are_documented_with_their_parameters(name):
     for method, item in vars(CLASSES[name]).items():
         if method.startswith("_") or not inspect.isfunction(item) or inspect.iscoroutinefunction(item):
             continue
-        if method == "with_read_only":  # as zarr defines it
-            continue
         sections = split(inspect.getdoc(item) or "")
         assert sections[""].strip(), f"{name}.{method}"
         assert entries(sections.get("Parameters", "")) == parameters(item), f"{name}.{method}"

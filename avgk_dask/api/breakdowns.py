@@ -306,11 +306,11 @@ def _group_by_class(
     return groups.pack_with_labels(source, names), Grouping("groups", names.size), classes
 
 
-def classes_result(outcome: Outcome, reads: int, names: Sequence[str] | None = None) -> xr.Dataset:
-    """Build the result Dataset of an outcome whose samples were counted by class."""
+def classes_result(outcome: Outcome, names: Sequence[str] | None) -> xr.Dataset:
+    """Build the result Dataset of an outcome whose samples were counted by class, in one read."""
     source, classes = outcome.source, np.arange(outcome.source.n_classes)
     counts = count_at_one_threshold(outcome, classes.size)
-    return _build(source, counts, outcome.budgets, classes, names, {"by": "class", "thresholds": "shared"}, reads)
+    return _build(source, counts, outcome.budgets, classes, names, {"by": "class", "thresholds": "shared"}, 1)
 
 
 def _build(

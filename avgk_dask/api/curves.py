@@ -115,7 +115,7 @@ def _hard_curves(run: Run) -> tuple[int, Weights, Weights]:
     n_samples, n_classes = run.source.shape
     search = drive(LabelRankSearch(run.source.dtype, n_classes), run)
     assert search.labels is not None
-    top = np.cumsum(search.row_ranks()).tolist()
+    top = np.cumsum(search.labels.rank_counts[1 : n_classes + 1]).tolist()
     first_k: Ints = -(-search.ranks() // n_samples)
     average = np.cumsum(np.bincount(first_k, minlength=n_classes + 1)[1:]).tolist()
     return search.labels.n_labelled, top, average

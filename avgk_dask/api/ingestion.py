@@ -20,23 +20,18 @@ from ..errors import LABELS_HINT, LabelsError, OptionError, ReadError, ScoresErr
 from ..files import RowFile, is_row_file, open_file
 from ..files.rows import is_pickle
 from ..results.text import ShownAsTable
-from ..store import (
-    ScoreWriter,
-    Verification,
-    appendable,
-    check_chunks,
-    has_root,
-    open_arrays,
-    open_target,
-    remove_append_record,
-    writable,
-)
 from ..store.read.bands import read_array
 from ..store.read.encoding import decoded_dtype
 from ..store.read.grids import grid_of, shards_of
+from ..store.read.opening import open_arrays
+from ..store.read.verification import Verification, check_chunks
 from ..store.where.addresses import Options, StoredArray
 from ..store.where.locations import MOST_NAMES
+from ..store.write.appending import appendable
+from ..store.write.journal import remove_append_record
 from ..store.write.leases import LeasedStore
+from ..store.write.targets import has_root, open_target, writable
+from ..store.write.writer import ScoreWriter
 from .inputs.names import as_class_numbers, check_inputs, compute_frame, is_place, names_of
 from .inputs.sources import as_label_array, find_labels
 from .options import LabelsLike, Missing, ScoresLike, StoreLike, check_flag, check_missing, is_stored

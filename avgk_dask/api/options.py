@@ -23,7 +23,7 @@ from ..results.datasets import ATTRIBUTE, CUT, OUTSIDE, PROBABILITIES, UNNORMALI
 from ..results.registry import Ties
 from ..sources.source import Source
 from ..sources.transforms import BALANCED
-from ..store import is_zarr
+from ..store.read.opening import is_zarr
 from ..store.where.addresses import StoredArray
 
 #: Scores, labels, sets: an array of any library (NumPy, Dask, Zarr, xarray, pandas, polars, Arrow, ...), a sequence, or
@@ -176,7 +176,6 @@ def _check_checkpoint(place: PlaceLike) -> None:
 
 def checkpoint_key(place: PlaceLike, function: str, *, folder: str = "", **request: object) -> CheckpointKey | None:
     """Return the key of a call's checkpoint, or None without a place for one."""
-    _check_checkpoint(place)
     return None if place is None else CheckpointKey(place, function, request, folder)
 
 

@@ -16,7 +16,7 @@ from ..sources.source import Source
 from ..sources.transforms import ACTIVATIONS, Balance
 from ..statistics.truncated import refuse_truncated
 from .inputs.labels import labelled_source, refuse_soft
-from .inputs.lazy_scores import LazyScores, place_of
+from .inputs.lazy_scores import LazyScores, LazyTransform, place_of
 from .inputs.names import class_vector
 from .inputs.sources import as_source
 from .options import LabelsLike, ScoresLike, SourceOptions, is_stored
@@ -26,10 +26,9 @@ _MAX_TEMPERATURE = 2.0**64
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Activated(LazyScores):
+class Activated(LazyTransform):
     """Probabilities from logits; see ``softmax`` and ``sigmoid``."""
 
-    scores: ScoresLike
     activation: str
     temperature: float
 
@@ -40,10 +39,6 @@ class Activated(LazyScores):
 
     def __repr__(self) -> str:
         return self._describe(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
-
-    @property
-    def parts(self) -> Sequence[object]:  # noqa: D102
-        return (self.scores,)
 
 
 def apply_activation(scores: ScoresLike, activation: str, temperature: SupportsFloat = 1.0) -> Activated:
@@ -141,10 +136,9 @@ def sigmoid(scores: ScoresLike, temperature: SupportsFloat = 1.0) -> LazyScores:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Balanced(LazyScores):
+class Balanced(LazyTransform):
     """Scores divided by the frequency of their class; see ``balanced``."""
 
-    scores: ScoresLike
     frequencies: Floats
 
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
@@ -159,10 +153,6 @@ class Balanced(LazyScores):
 
     def __repr__(self) -> str:
         return self._describe(f"{place_of(self.scores)} divided by class frequencies")
-
-    @property
-    def parts(self) -> Sequence[object]:  # noqa: D102
-        return (self.scores,)
 
 
 def count_labels_by_class(scores: ScoresLike, *, where: LabelsLike = None, ignore_index: int | None = None) -> Ints:

@@ -33,7 +33,7 @@ from ..engine.ties import Selection
 from ..errors import NAN_HINT, BudgetError, ScoresError
 from ..exact.budgets import parse_budgets, show
 from ..kernels.dispatch import set_problem_size
-from ..kernels.keys import check_dtype, first_key_above, is_float
+from ..kernels.keys import KEY_MAX, NAN_KEY, check_dtype, first_key_above, is_float
 from ..results.registry import Ties
 from ..settings import DEFAULTS, setting
 from ..sources.row_values import SampleMask, first_samples
@@ -41,7 +41,7 @@ from ..sources.source import Source, reorder_ties, scatter_slots
 from ..statistics.rules import ThresholdRule, TopRule
 from ..statistics.thresholds import find_thresholds
 from ..statistics.truncated import certify_ranks, refuse_spread
-from ..store import SetBand, pack_block
+from ..store.write.stored_sets import SetBand, pack_block
 from .inputs.lazy_scores import restore_sample_axes
 from .inputs.sources import as_lazy
 from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike
@@ -84,12 +84,6 @@ class _OpaqueSource:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.settings = {f"avgk.{name}": setting(name) for name in DEFAULTS}  # workers may have others
-
-
-def find_rule(source: Source, budget: Fraction, nan_policy: str, ties: str) -> Any:
-    """Return the task that finds the rule of a budget's sets, in a search of its own."""
-    refuse_spread(source, ties)
-    return delayed(_find_rule, pure=False)(_OpaqueSource(source), budget, nan_policy, ties)
 
 
 def _find_rule(opaque: _OpaqueSource, budget: Fraction, nan_policy: str, ties: str) -> ThresholdRule:
@@ -292,8 +286,9 @@ def average_k_sets(
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy, ties=ties)
     source, frame = as_lazy(scores, **options.opening)
     (budget,) = parse_budgets([k], source.n_classes)
-    rule = find_rule(source, budget, nan_policy, ties)
-    return _wrap(apply_rule(source, rule, nan_policy), source, frame, "average_k_sets", k=show(budget))
+    refuse_spread(source, ties)
+    rule = delayed(_find_rule, pure=False)(_OpaqueSource(source), budget, nan_policy, ties)  # a search of its own
+    return like_scores(apply_rule(source, rule, nan_policy), source, frame, "average_k_sets", k=show(budget))
 
 
 def top_k_sets(
@@ -349,7 +344,9 @@ def top_k_sets(
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
     source, frame = as_lazy(scores, **options.opening)
     (budget,) = parse_budgets([k], source.n_classes)
-    return _wrap(apply_rule(source, top_rule(budget, source), nan_policy), source, frame, "top_k_sets", k=show(budget))
+    return like_scores(
+        apply_rule(source, top_rule(budget, source), nan_policy), source, frame, "top_k_sets", k=show(budget)
+    )
 
 
 def predict_sets(
@@ -407,7 +404,7 @@ def predict_sets(
     options = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
     source, frame = as_lazy(scores, **options.opening)
     value, rule = parse_threshold(threshold), rule_above(threshold, source)
-    return _wrap(apply_rule(source, rule, nan_policy), source, frame, "predict_sets", threshold=float(value))
+    return like_scores(apply_rule(source, rule, nan_policy), source, frame, "predict_sets", threshold=float(value))
 
 
 def top_rule(budget: Fraction, source: Source) -> TopRule:
@@ -422,11 +419,13 @@ def top_rule(budget: Fraction, source: Source) -> TopRule:
 
 def rule_above(threshold: ThresholdsLike, source: Source) -> ThresholdRule:
     """Return the rule of the sets above one threshold."""
-    return ThresholdRule.from_first_key(first_key_above(parse_threshold(threshold), source.dtype))
+    first = first_key_above(parse_threshold(threshold), source.dtype)
+    return ThresholdRule(min(first - 1, KEY_MAX)) if first > NAN_KEY else ThresholdRule(NAN_KEY, everything=True)
 
 
-def _wrap(
+def like_scores(
     sets: da.Array, source: Source, frame: xr.DataArray | None, name: str, **attrs: object
 ) -> da.Array | xr.DataArray:
+    """Return sets with the sample axes of their scores, and as a DataArray if the scores are one."""
     sets = restore_sample_axes(sets, source.sample_shape)
     return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, name, attrs)

@@ -23,11 +23,10 @@ from ..sources.readers import StoredReader
 from ..sources.row_values import Labels, lazy_array
 from ..sources.source import Source
 from ..statistics.straddle import n_ranked
-from ..store import StoredArrays, open_arrays
 from ..store.read.bands import read_matrix
 from ..store.read.encoding import ENCODING_ATTRIBUTES, encoding_of
 from ..store.read.manifest import chunk_grid, index_of
-from ..store.read.opening import dimensions_of, open_all
+from ..store.read.opening import StoredArrays, dimensions_of, open_all, open_arrays
 from ..store.read.verification import (
     StoreFacts,
     Verification,

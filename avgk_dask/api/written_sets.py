@@ -21,10 +21,11 @@ from ..results.datasets import plain_json
 from ..results.registry import Ties
 from ..sources.readers import StoredReader
 from ..sources.source import Source
-from ..store import SET_FORMATS, SetBand, SetGrid, SetsWriter, open_target, redact
 from ..store.read.grids import chunks_of, shards_of
-from ..store.where.addresses import Options
+from ..store.where.addresses import Options, redact
 from ..store.where.locations import MOST_NAMES
+from ..store.write.stored_sets import SET_FORMATS, SetBand, SetGrid, SetsWriter
+from ..store.write.targets import open_target
 from .conformal.predictors import ConformalPredictor, set_matrix
 from .inputs.lazy_scores import places_of
 from .inputs.names import class_names_of

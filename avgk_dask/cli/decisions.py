@@ -150,7 +150,7 @@ def compare(
 def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
     """Return the names of the models: the values of --name, or the last parts of the stores' paths."""
     from ..files.rows import SUFFIXES
-    from ..store import redact
+    from ..store.where.addresses import redact
 
     if names and len(names) != len(stores):
         raise OptionError(

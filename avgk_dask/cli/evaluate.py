@@ -205,8 +205,8 @@ def threshold(call: Call, k: list[Fraction]) -> None:
         print_json(rows)
         return
     for row in rows:
-        print_sentence(f"k = {row['k']:g}: threshold {row['threshold']!r}, above {row['n_above']}, "
-             f"ties {row['n_ties']}, kept {row['n_kept']}")  # fmt: skip
+        print_sentence(f"k = {row['k']:g}: threshold {row['threshold']!r}, {row['n_above']:,} scores above it, "
+             f"{row['n_ties']:,} equal to it (ties), {row['n_kept']:,} of these kept")  # fmt: skip
 
 
 class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -270,7 +270,7 @@ def sets(
     """
     from ..api.written_sets import SetChoice, write_sets
     from ..conformal import load
-    from ..store import redact
+    from ..store.where.addresses import redact
 
     if sum(one is not None for one in (k, limit, predictor_file)) != 1 or (k is None and rule == "top"):
         raise OptionError(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..arrays import Array
     from ..results.datasets import Result
     from ..results.registry import Ties
-    from ..store import StoredArrays
+    from ..store.read.opening import StoredArrays
 
 
 #: A function, or the command that click makes of it.
@@ -122,7 +122,7 @@ _OPTIONS: dict[str, tuple[Any, ...]] = {
         ),
         click.option(
             "--balanced", metavar="FILE",
-            help="Divide scores by class frequencies, so that rare classes count as much as others: the word labels, to count "
+            help="Divide scores by class frequencies, so that rare classes count as much as others. Pass the word labels to count "
             "them, or a file with one number per class.",
         ),
     ),
@@ -278,7 +278,7 @@ class Call:
 
         with phase("opening"):
             from ..api.stores import open_stored
-            from ..store import open_arrays
+            from ..store.read.opening import open_arrays
 
             if not with_labels and self.labels is None:
                 return open_arrays(

@@ -138,7 +138,8 @@ class ResultsFolder:
         self.out, self.quiet, self.names = out, quiet, _NAMES if with_report else _NAMES[:2]
 
     def __enter__(self) -> Self:
-        from ..store import claim, writable, writing
+        from ..store.where.addresses import writing
+        from ..store.write.targets import claim, writable
 
         if self.out is not None:
             out = self.out
@@ -157,7 +158,9 @@ class ResultsFolder:
         """Write all results to a temporary folder, move them to theirs, and say so unless quiet."""
         from ..engine.progress import phase
         from ..results.datasets import to_json
-        from ..store import StagingDir, write_result, writing
+        from ..store.where.addresses import writing
+        from ..store.write.drafts import write_result
+        from ..store.write.targets import StagingDir
 
         if self.out is None:
             return
@@ -183,7 +186,7 @@ class ResultsFolder:
 
 def check_out(out: pathlib.Path, names: tuple[str, ...] = _NAMES) -> None:
     """Check that a folder for results is not a store, and has no results of another command."""
-    from ..store import is_store
+    from ..store.write.targets import is_store
 
     if is_store(out) or (out.exists() and not out.is_dir()):
         raise OptionError(f"--out must be a folder; {str(out)!r} is a store or a file. Choose another.")

@@ -33,10 +33,6 @@ _NUMBER: Schema = {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-
 _BUDGET: Schema = {"type": "number", "exclusiveMinimum": 0}
 
 
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
 def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
@@ -69,7 +65,7 @@ def _object(names: str, description: str = "", **special: Schema) -> Schema:
     known, properties = _PROPERTIES | special, {}
     for name in names.split():
         bare = name.removesuffix("?")
-        properties[bare] = known[bare] if name == bare else _or_null(known[bare])
+        properties[bare] = known[bare] if name == bare else {"anyOf": [known[bare], {"type": "null"}]}
     return {
         "type": "object",
         **({"description": description} if description else {}),

@@ -42,7 +42,7 @@ def ingest(
 
     with phase("opening"):
         from ..api.ingestion import ingest as run
-        from ..store import redact
+        from ..store.where.addresses import redact
 
     ingested = run(
         scores, labels, out=out, storage_options=parse_storage_options(storage_option),
@@ -104,7 +104,9 @@ def join(store: str, parts: int | None, storage_option: tuple[str, ...], as_json
 
     Example: avgk join parts.zarr --parts 2
     """
-    from ..store import join_parts, open_arrays, redact
+    from ..store.read.opening import open_arrays
+    from ..store.where.addresses import redact
+    from ..store.write.joining import join_parts
 
     options = parse_storage_options(storage_option)
     join_parts(store, parts, storage_options=options)
@@ -177,7 +179,7 @@ def simulate(out: str, example: int | None, samples: int, classes: int, seed: in
 
 def _check_demo(out: pathlib.Path) -> None:
     """Check that a folder is empty or has only an earlier demo, which may have been killed."""
-    from ..store import holds_anything, recover, writable
+    from ..store.write.targets import holds_anything, recover, writable
 
     store = out / "scores.zarr"
     if out.is_dir():
@@ -188,7 +190,7 @@ def _check_demo(out: pathlib.Path) -> None:
 
 def _is_simulated(store: pathlib.Path) -> bool:
     """Return whether a simulation wrote a store, completely or not, and may replace it."""
-    from ..store import holds_anything, writable
+    from ..store.write.targets import holds_anything, writable
 
     for name, keys in (("scores/zarr.json", ()), ("zarr.json", ("avgk_dask",))):
         try:
@@ -222,7 +224,7 @@ def demo(out: pathlib.Path, samples: int, classes: int, as_json: bool, quiet: bo
         from ..exact.budgets import DEFAULT_BUDGETS
         from ..report import print_table, write_report
         from ..results.datasets import to_json
-        from ..store import open_arrays
+        from ..store.read.opening import open_arrays
         from ..testing.simulation import Simulation, simulate_store
 
     store, progress = out / "scores.zarr", shows_progress(quiet)

@@ -222,6 +222,6 @@ def open_run(
     """Open the run of one call over a source; with a checkpoint, it uses the bands of the run that created the checkpoint."""
     with open_compute(progress) as compute:
         kept = None
-        if checkpoint is not None and checkpoint.place is not None:
+        if checkpoint is not None:
             kept, source = open_checkpoint(checkpoint, source, compute)
         yield Run(source, compute, nan_policy, kept)

@@ -1,4 +1,4 @@
-"""Tasks: made of Dask's own classes, task_numbers only this module knows, and their work on the workers.
+"""Tasks: made of Dask's own classes, which only this module knows, and their work on the workers.
 
 A worker imports this module and nothing above it, and so neither Dask's arrays nor pandas. ``read_bands`` and ``read_chunks`` do
 the work of a pass; with a checkpoint, ``read_kept`` calls them.
@@ -46,7 +46,7 @@ def _argument(value: Any) -> Any:
 
 
 def constant(key: str, value: Any) -> Any:
-    """Return a task with a constant value, task_numbers is sent to each worker once."""
+    """Return a task with a constant value, which is sent to each worker once."""
     return DataNode(key, value)
 
 
@@ -112,7 +112,7 @@ def hash_labels(labels: Any, numbers: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The pass, and the preparation of its scores, task_numbers all tasks share."""
+    """The pass, and the preparation of its scores, which all tasks share."""
 
     pass_: Pass
     preparations: tuple[Preparation, ...] = ()

@@ -40,7 +40,8 @@ CLEAR, _LEAST_SAMPLES = 1.96, 6
 def best_budget(result: xr.Dataset) -> float:
     """Return the budget whose relative gain has the highest lower end of its 95 % interval.
 
-    Clear gains come first, preferably positive ones whose sets do not depend on ties. Without gains it is the largest budget.
+    Clear gains come first, preferably positive ones whose sets do not depend on ties. If no gain is clear, budgets whose sets do
+    not depend on ties come first. Without gains it is the largest budget.
     """
     gain = result.relative_gain.values if "relative_gain" in result else np.full(result.sizes["k"], np.nan)
     if np.isnan(gain).all():
@@ -49,7 +50,8 @@ def best_budget(result: xr.Dataset) -> float:
     lower = gain - CLEAR * np.nan_to_num(stderr)
     clear = is_clear(result) & ~np.isnan(gain)
     better = clear & (gain > 0)
-    for candidates in (better & ~is_crowded(result), better, clear):
+    free = ~is_crowded(result)
+    for candidates in (better & free, better, clear, free & ~np.isnan(gain)):
         if candidates.any():
             lower = np.where(candidates, lower, np.nan)
             break

@@ -188,7 +188,7 @@ def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None =
         x, y = table.confidence.values[some], table.accuracy.values[some]
         label = f"{plain(name)}, {error}" if name else error
         ax.plot(x, y, label=label, **next_series(ax), **scaled(0.67, "markersize"))
-    ax.set(xlabel="confidence: mean highest score", ylabel="accuracy: share right")
+    ax.set(xlabel="confidence: mean highest score", ylabel="accuracy: share correct")
     ax.set(xlim=(0, 1), ylim=(0, 1))
     return finish(ax, 1)
 
@@ -214,7 +214,7 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
     >>> scores = np.array([[0.6, 0.3, 0.1], [0.4, 0.35, 0.25]])
     >>> table = avgk.losses.calibration_at_threshold(scores, np.array([0, 1]), 1, window=1)
     >>> avgk.plot.near_threshold(table).get_ylabel()
-    'share right'
+    'share correct'
     """
     need_table(table, "total_accuracy")
     ax = new_axes(ax)
@@ -225,7 +225,7 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
     ax.plot(ends, ends, color=ink_of(ax), linestyle=":", label="calibrated", **scaled(0.7, "linewidth"))
     ax.plot(x, y, color=AVERAGE_K, marker="o", label="near the threshold", **scaled(0.67, "markersize"))
     ax.plot([threshold, threshold], heights, color=BUDGET, linestyle="--", label="threshold")
-    ax.set(xlabel="mean score", ylabel="share right")
+    ax.set(xlabel="mean score", ylabel="share correct")
     return finish(ax, None)
 
 

@@ -146,7 +146,7 @@ def set_size_distribution(
     >>> import numpy as np, avgk_dask as avgk
     >>> result = avgk.evaluate(np.eye(6) + np.eye(6, k=1) / 2, np.arange(6), k=[1, 2])
     >>> avgk.plot.set_size_distribution(result).get_ylabel()
-    'cumulated (%)'
+    'cumulative share (%)'
     """
     need(result, "set_size_count", "the set sizes of evaluate")
     ax = new_axes(ax)
@@ -161,7 +161,7 @@ def set_size_distribution(
     for budget, color in zip(ks, colors, strict=True):
         counts = result.set_size_count.sel(k=budget).values
         _draw_share(ax, counts, int(last) + 1, budget, {"color": color, "label": named.get(budget, "_")})
-    ax.set(xlabel="labels in the set", ylabel="cumulated (%)")
+    ax.set(xlabel="labels in the set", ylabel="cumulative share (%)")
     ax.set_ylim(0, max(102, ax.get_ylim()[1]))
     if last > MOST_BINS:
         ax.set_xscale("symlog", linthresh=1)
@@ -223,7 +223,7 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
             some = thinned(x, y)
             ax.step(x[some], y[some], where="post", color=color, linestyle=dashes, label=f"{rule}-k")
     noun = plain(breakdown.attrs.get("by", "group"))
-    ax.set(xlabel=f"error of the {noun} (%)", ylabel="cumulated (%)", xlim=(0, 100), ylim=(0, 103))
+    ax.set(xlabel=f"error of the {noun} (%)", ylabel="cumulative share (%)", xlim=(0, 100), ylim=(0, 103))
     return finish(ax)
 
 

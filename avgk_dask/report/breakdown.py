@@ -29,7 +29,8 @@ def print_breakdown(
     """
     summary = [
         breakdown_sentence(result, k),
-        "Sorted by the lower end of the 95 % interval of the average-k error, so that few samples do not lead by chance.",
+        f"Sorted by the lower end of the 95 % interval of the average-k error, so that a {_noun(result)} with few samples does not "
+        "come first by chance.",
         threshold_sentence(result),
     ]
     if k is None and result.sizes.get("k", 1) > 1:
@@ -108,9 +109,9 @@ def breakdown_sentence(result: xr.Dataset, k: float | None = None) -> str:
     n_bad = int((one.average_k_error.values[labelled] > 0.5).sum())
     mean, top = (float(one[name].values[labelled].mean()) for name in ("average_k_error", "top_k_error"))
     return (
-        f"At k = {float(one.k):g}, the mean over {n:,} {groups} of the average-k error is {percent(mean)}"
-        f"{'' if math.isnan(top) else f' (top-k {percent(top)})'}; {n_bad:,} of them miss{'es' * (n_bad == 1)} more than half of "
-        f"{'its' if n_bad == 1 else 'their'} labels."
+        f"At k = {float(one.k):g}, the mean average-k error of {n:,} {groups} is {percent(mean)}"
+        f"{'' if math.isnan(top) else f' (top-k: {percent(top)})'}; {f'{n_bad:,}' if n_bad else 'none'} of them {'has' if n_bad == 1 else 'have'} an "
+        "average-k error above 50 %."
     )
 
 
@@ -128,16 +129,22 @@ def pairs_table(result: xr.Dataset, n: int = 20) -> Table:
         names = [str(one[f"name_{end}" if f"name_{end}" in one else f"class_{end}"].item()) for end in "ab"]
         count = int(one["count"])
         rows.append((*names, f"{count:,}", *(percent(count / int(one[f"n_sets_{end}"])) for end in "ab")))
-    header = ("class", "and class", "sets with both", "of the first's", "of the second's")
-    return Table(header, rows, least=header[:2:-1], names=header[:2])
+    header = ("class", "other class", "sets with both", "share of class", "share of other")
+    legend = {
+        "share of class": "share of the sets with class that also hold other class",
+        "share of other": "share of the sets with other class that also hold class",
+    }
+    return Table(header, rows, least=header[:2:-1], names=header[:2], legend=legend)
 
 
 def pairs_sentence(result: xr.Dataset) -> str:
     """Give the number of pairs."""
     attrs = result.attrs
     n = int(attrs["n_pairs"])
-    pairs = "no two classes are" if not n else "1 pair of classes is" if n == 1 else f"{n:,} pairs of classes are"
-    return f"In the average-k sets of {attrs['n_samples']:,} samples at k = {attrs['k']:g}, {pairs} together at least once."
+    pairs = (
+        "no two classes share" if not n else "1 pair of classes shares" if n == 1 else f"{n:,} pairs of classes share"
+    )
+    return f"At k = {attrs['k']:g}, {pairs} at least one of the average-k sets of {attrs['n_samples']:,} samples."
 
 
 def means_table(result: xr.Dataset) -> Table:
@@ -148,7 +155,8 @@ def means_table(result: xr.Dataset) -> Table:
         means = [percent(float(result[f"macro_{rule}_k_error"].values[i])) for rule in ("top", "average")]
         n_bad = int(np.count_nonzero(result.average_k_error.values[i][labelled] > 0.5))
         rows.append((f"{k:g}", *means, f"{n_bad:,}"))
-    return Table(("k", "mean top-k error", "mean avg-k error", "with more than half missed"), rows)
+    groups = "classes" if _noun(result) == "class" else "groups"
+    return Table(("k", "mean top-k error", "mean avg-k error", f"{groups} with avg-k error > 50 %"), rows)
 
 
 def render_breakdown(

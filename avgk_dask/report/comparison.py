@@ -48,7 +48,7 @@ def comparison_headline(result: xr.Dataset) -> str:
     gap, stderr = (fixed(100 * float(value), 2) for value in (-pair.difference, pair.difference_stderr))
     points = f"{gap} \N{PLUS-MINUS SIGN}{stderr} points"
     if not clear:
-        others = "" if len(pairs) == 1 else " At the other budgets there is none either."
+        others = "" if len(pairs) == 1 else " The same holds at the other budgets."
         return (
             f"At k = {largest:g} there is no clear difference between the average-k errors of {best} ({error}) and {second} "
             f"({other_error}): {points}.{others}"
@@ -95,13 +95,18 @@ def print_comparison(result: xr.Dataset, *, width: int | None = None, colour: bo
     notes = [
         *_kind(result),
         "gain: share of the top-k errors that average-k avoids; difference: error of model minus error of other; discordant: "
-        "samples that only model gets right : samples that only other gets right; p: McNemar's exact p-value for independent "
+        "samples that only model gets right, then samples that only other gets right; p: McNemar's exact p-value for independent "
         "samples, adjusted for all rows (Benjamini and Hochberg).",
         stderr_sentence(result),
-        f"A difference is clear if it exceeds 1.96 standard errors{'' if 'n_clusters' in result.attrs else ' and p is below 0.05'}.",
+        _clear_sentence(result),
     ]
     parts.append([line for note in notes if note for line in screen.text(note)])
     return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _clear_sentence(result: xr.Dataset) -> str:
+    """Say which differences are clear."""
+    return f"A difference is clear if it exceeds 1.96 standard errors{'' if 'n_clusters' in result.attrs else ' and p is below 0.05'}."
 
 
 def _kind(result: xr.Dataset) -> list[str]:
@@ -144,6 +149,7 @@ def render_comparison(result: xr.Dataset, *, seconds: float | None = None, writt
         headline=comparison_headline(few),
         details=[*_kind(result), *filter(None, [stderr_sentence(result)])],
         left_out=_left_out(result, few),
+        clear=_clear_sentence(result),
         **{
             name: fold(table and clip_cells(table), lambda rows: [row for row in rows if row[0] == largest][:MOST_OPEN])
             for name, table in tables.items()

@@ -27,7 +27,9 @@ def print_coverage(result: xr.Dataset, *, width: int | None = None, colour: bool
     """Return the ``evaluate`` result of a conformal predictor as text; options as for ``print_table``."""
     screen = Screen(width, colour)
     attrs = result.attrs
-    size = f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes, {attrs['n_labelled']:,} of them labelled."
+    size = (
+        f"{attrs['n_samples']:,} samples x {attrs['n_classes']:,} classes; {attrs['n_labelled']:,} samples have labels."
+    )
     table = coverage_table(result) if attrs["n_labelled"] else None
     parts = parts_table(result, "class" if attrs["by"] == "class" else "group", _FEW)
     notes = [size, coverage_sentence(result), *([] if table is None else [_STDERR])]
@@ -64,8 +66,8 @@ def _low_parts(result: xr.Dataset) -> str:
         return ""
     level = f"{100 * _LOW:g} %"
     return (
-        f" Of {n:,} {'classes' if by == 'class' else 'groups'}, {n_low:,} {'has' if n_low == 1 else 'have'} coverage below the "
-        f"{level} quantile; by chance about {level} of them would."
+        f" {n_low:,} of {n:,} {'classes' if by == 'class' else 'groups'} {'has' if n_low == 1 else 'have'} improbably low coverage "
+        f"(p < {_LOW:g}); by chance, about {level} would."
     )
 
 
@@ -96,13 +98,16 @@ def parts_table(result: xr.Dataset, by: str, most: int) -> Table | None:
         return None
     coverage, n = result[f"{by}_coverage"].values, result[f"{by}_n_labelled"].values
     worst = [int(i) for i in np.lexsort((-n, coverage)) if n[i] > 0][:most]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        stderr = np.sqrt(coverage * (1 - coverage) / n)
+    stderr[stderr == 0] = np.nan  # of coverages of 0 and 1, which have no estimate
     p = result.get(f"{by}_p_value_low")  # with a threshold for each class or group
     names = result["class_name"].values if by == "class" and "class_name" in result else result[by].values
     rows: list[tuple[str, ...]] = [
         (
             str(names[i]),
             f"{n[i]:,}",
-            with_error(float(coverage[i]), math.sqrt(coverage[i] * (1 - coverage[i]) / n[i])),
+            with_error(float(coverage[i]), stderr[i]),
             number(float(result[f"{by}_average_set_size"].values[i])),
             *([f"{p.values[i]:.2g}"] if p is not None else []),
         )
@@ -127,11 +132,11 @@ def sizes_table(result: xr.Dataset) -> Table:
 
 def coverage_headline(result: xr.Dataset) -> str:
     """Compare the coverage with its target, and give the mean set size."""
-    size = f"{float(result.average_set_size):.4g} labels per sample on average"
+    size = f"{float(result.average_set_size):.4g} labels on average"
     target = percent(1 - float(result.attrs["alpha"]))
     if not result.attrs["n_labelled"]:
-        return f"Sets for a coverage of {target} hold {size}."
-    return f"The sets hold {percent(float(result.coverage))} of the labels (target: {target}), with {size}."
+        return f"Sets for a coverage of {target} have {size}."
+    return f"{percent(float(result.coverage))} of the sets hold the label of their sample (target: {target}); a set has {size}."
 
 
 def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written: str | None = None) -> str:
@@ -175,6 +180,11 @@ def render_coverage(result: xr.Dataset, *, seconds: float | None = None, written
         coverage=coverage_table(result) if result.attrs["n_labelled"] else None,
         groups=fold(groups and clip_cells(groups)),
         classes=fold(classes and clip_cells(classes)),
+        n_parts={
+            part: int((result[f"{part}_n_labelled"].values > 0).sum())
+            for part in ("group", "class")
+            if f"{part}_n_labelled" in result
+        },
         sizes=fold(sizes_table(result)),
         facts=provenance(result, seconds, written),
     )

@@ -70,7 +70,7 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
     "gains": (
         plot.gains,
         "Errors avoided",
-        "The bar of each k is the top-k error. Average-k avoids the green part and makes the blue part.",
+        "Blue and green together are the top-k error: average-k makes the blue part and avoids the green part.",
     ),
     "set_sizes": (
         plot.set_sizes,
@@ -80,7 +80,7 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
     "set_size_distribution": (
         plot.set_size_distribution,
         "Cumulative set sizes",
-        "Share of the samples with at most this number of labels; the dots mark k.",
+        "Share of the samples with at most this number of labels in their average-k set; the dot of each curve is at its k.",
     ),
     "ranked_scores": (
         plot.ranked_scores,
@@ -116,11 +116,11 @@ def pictures(result: xr.Dataset) -> dict[str, Picture]:
         if variable in shown and np.isfinite(shown[variable].values).sum() < least:
             continue
         if name == "gains" and np.isfinite(shown.relative_gain.values).sum() <= _MOST_NUMBERS:
-            caption += " Numbers are gains."
+            caption += " Numbers are gains, the avoided share of the top-k error."
         if name == "gains" and (shown.adaptive_gain.values < 0).any():
-            caption += " Hatched parts are additional errors of average-k."
+            caption += " Hatched parts are errors of average-k beyond those of top-k."
         if name in ("errors", "gains") and _has_bars(shown, "adaptive_gain"):
-            caption += f" {'Bands' if name == 'errors' else 'Thin lines'} are 95 % intervals{'' if name == 'errors' else ' of the difference'}."
+            caption += f" {'Bands' if name == 'errors' else 'Thin lines'} are 95 % intervals{'' if name == 'errors' else ' of the difference between the rules'}."
         with suppress(OptionError):  # no labels, no integer k, or not analysed
             drawn |= _picture(name, title, caption, partial(draw, shown))
     return drawn
@@ -136,11 +136,14 @@ def calibration_pictures(tables: Mapping[str, xr.Dataset]) -> dict[str, Picture]
     tops = {name: table for name, table in tables.items() if "expected_calibration_error" in table}
     drawn: dict[str, Picture] = {}
     if tops:
-        caption = "Share of right predictions in bins of the highest score; the dotted line is perfect calibration."
+        caption = (
+            "Share of correct predictions in bins of the highest score; the dotted line is perfect calibration. ECE: expected "
+            "calibration error."
+        )
         drawn |= _picture("reliability", "Reliability of the highest scores", caption, partial(plot.reliability, tops))
     if near:
         caption = (
-            "Share of the scores near the threshold that belong to the label, in bins of the score; the dotted line is perfect "
+            "Share of the scores near the threshold whose class is the label, in bins of the score; the dotted line is perfect "
             "calibration, the dashed line the threshold."
         )
         title = "Calibration at the threshold"
@@ -160,7 +163,7 @@ def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
     shown = result.assign_coords(model=labels, other=labels)
     errors = f"Error against k of average-k (solid) and top-k (dashed); bands are 95 % intervals.{key}"
     differences = (
-        f"Average-k error at k = {float(result.k.values.max()):g} of each model minus the error of the best one, with 95 % "
+        f"Average-k error at k = {float(result.k.values.max()):g} of each model minus the error of the best model, with 95 % "
         "intervals."
     )
     return _picture("model_errors", "Errors of the models", errors, partial(plot.model_errors, shown)) | _picture(
@@ -191,7 +194,9 @@ def _model(name: str) -> str:
 def group_pictures(breakdown: xr.Dataset) -> dict[str, Picture]:
     """Return the picture of a breakdown; empty without labels."""
     groups = "classes" if breakdown.attrs.get("by") == "class" else "groups"
-    caption = f"Share of the {groups} with at most this error, at k = {float(breakdown.k.values.max()):g}."
+    caption = (
+        f"Share of the {groups} with at most this error, at k = {float(breakdown.k.values.max()):g}, for both rules."
+    )
     with suppress(OptionError):
         return _picture("group_errors", f"Errors of the {groups}", caption, partial(plot.group_errors, breakdown))
     return {}
@@ -201,7 +206,7 @@ def coverage_pictures(result: xr.Dataset) -> dict[str, Picture]:
     """Return the picture of conformal sets on new samples; empty without labels."""
     caption = (
         "Bars: share of the samples with a set of this size. Dots: share of these sets that hold the label. Dashed line: the "
-        "target, which is guaranteed on average over all sizes only."
+        "target, guaranteed only on average over all sizes."
     )
     with suppress(OptionError):
         return _picture("size_coverage", "Coverage by set size", caption, partial(plot.size_coverage, result))
@@ -215,11 +220,11 @@ def curve_picture(curve: xr.Dataset) -> tuple[Picture | None, Points]:
     points: Points = []
     bars = ", with 95 % intervals" if _has_bars(curve, "average_k_error") else ""
     caption = (
-        f"Error against K of average-k (solid) and top-k (dashed){bars}; the vertical line is the K of the slider."
+        f"Error against k of average-k (solid) and top-k (dashed){bars}; the vertical line is the k of the slider."
     )
     drawn = _picture(
         "curve",
-        "Errors of both rules, at every K",
+        "Errors of both rules, at every k",
         caption,
         partial(plot.errors, curve),
         lambda ax: points.extend(_marks(ax, curve)),

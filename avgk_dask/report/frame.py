@@ -99,7 +99,8 @@ def _text_of(name: str) -> str:
 
 def write_page(path: str | os.PathLike[str], page: str) -> None:
     """Write a page to a file, atomically."""
-    from ..store import atomic_write, writing
+    from ..store.where.addresses import writing
+    from ..store.write.targets import atomic_write
 
     if not isinstance(path, (str, os.PathLike)):
         raise DtypeError(

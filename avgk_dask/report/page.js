@@ -33,8 +33,8 @@
 
     function show() {
       const i = Number(input.value);
-      input.setAttribute("aria-valuetext", `K = ${budgets[i]}`);
-      section.querySelector("output").textContent = `K = ${budgets[i]}`;
+      input.setAttribute("aria-valuetext", `k = ${budgets[i]}`);
+      section.querySelector("output").textContent = `k = ${budgets[i]}`;
       section.querySelector("[role=status]").textContent = sentences[i];
       places.forEach((place, column) => { place.textContent = cells[i][column] || "\u2013"; });
       moveMark(marks[i]);

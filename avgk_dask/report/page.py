@@ -96,7 +96,7 @@ def make_slider(curve: xr.Dataset, start: float) -> Slider | None:
 
 def _sentence(one: xr.Dataset, is_clear: bool) -> str:
     errors = error_words(one, is_clear)
-    first = f"K = {float(one.k):g}: {errors}." if errors else f"K = {float(one.k):g}."
+    first = f"k = {float(one.k):g}: {errors}." if errors else f"k = {float(one.k):g}."
     quarter, half, three = size_quartiles(one.set_size_count.values)
     labels = "label" if quarter == 1 else "labels"
     return f"{first} A quarter of the sets have at most {quarter:,} {labels}, half at most {half:,}, three quarters at most {three:,}."

@@ -160,7 +160,7 @@ def ambiguity_table(result: xr.Dataset) -> Table | None:
         return None
     bounded = are_probabilities(result)  # the bound holds for probabilities only
     header = ("k", "lowest score of rank\u00a0k", "highest score of rank\u00a0k\u00a0+\u00a01", "overlap",
-              "straddling pairs", "their mean difference", *(["lower bound on the gain (points)"] * bounded))  # fmt: skip
+              "straddling pairs", "their mean difference", *(["lower bound on the errors avoided (points)"] * bounded))  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for i, k in enumerate(result.k.values):
         one = result.isel(k=i)
@@ -242,7 +242,7 @@ def _utility_sentence(one: xr.Dataset) -> str:
         return ""
     cost = float(one.attrs.get("cost", 0.0))
     unit = "unit of the logarithm of a set's size" if one.attrs.get("cost_of") == "log" else "label"
-    less = f" (less {cost:g} per {unit})" if cost else ""
+    less = f" (minus {cost:g} per {unit})" if cost else ""
     return f"Highest {_name(one)}{less} at these budgets: {' and '.join(best)}."
 
 
@@ -260,7 +260,7 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
     ]
     chunks = " x ".join(f"{n:,}" for n in info["chunks"])
     shards = "" if info["shards"] is None else f" in shards of {' x '.join(f'{n:,}' for n in info['shards'])}"
-    form = "a file" if info["zarr_format"] is None else f"Zarr v{info['zarr_format']}"
+    form = "file" if info["zarr_format"] is None else f"Zarr v{info['zarr_format']}"
     stored, missing = info["n_stored_bytes"], info["n_missing_chunks"]
     rows = [
         ("store", info["store"]),
@@ -275,7 +275,7 @@ def print_info(info: StoreInfo, *, width: int | None = None, colour: bool = Fals
         (
             "memory",
             f"{_bytes(info['task_memory'])} per task (k = 1:10), of {_bytes(info['memory_limit'])}; "
-            f"{_bytes(info['merge_memory'])} to merge, {_bytes(info['client_memory'])} to finish",
+            f"{_bytes(info['merge_memory'])} to merge, {_bytes(info['client_memory'])} in the client",
         ),
         ("reads", info["reads"]),
         *(("advice", text) for text in info["advice"]),

@@ -107,10 +107,11 @@ def ambiguity_sentence(result: xr.Dataset) -> str:
 
 
 def listed(ks: list[float]) -> str:
-    """Return budgets as text: ``1 to 5``, or ``1, 3, 5``."""
+    """Return budgets as text: ``1 to 5``, or ``1, 3 and 5``."""
     if len(ks) > 2 and ks == [ks[0] + i for i in range(len(ks))]:
         return f"{ks[0]:g} to {ks[-1]:g}"
-    return ", ".join(f"{k:g}" for k in ks)
+    *others, last = (f"{k:g}" for k in ks)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def tie_sentence(result: xr.Dataset) -> str:
@@ -137,7 +138,7 @@ def crowd_sentence(result: xr.Dataset) -> str:
     shares = np.where(crowded, plot.n_arbitrary(result) / np.maximum(result.n_above + result.n_kept, 1), 0)
     one = result.isel(k=int(np.argmax(shares)))
     ks = [float(k) for k in result.k.values[crowded]]
-    at, up_to = (f" at k = {float(one.k):g}", "up to ") if len(ks) > 1 else ("", "")
+    at, up_to = (f"at k = {float(one.k):g}, ", "up to ") if len(ks) > 1 else ("", "")
     ties = result.attrs.get("ties", "first")
     rule = TIES.get(ties, ties)
     remedies = [
@@ -146,9 +147,9 @@ def crowd_sentence(result: xr.Dataset) -> str:
     ]
     remedy = f" Use {' or '.join(remedies)}." if remedies else ""
     return (
-        f"At k = {listed(ks)}, many scores equal the threshold ({int(one.n_ties):,} scores are "
-        f"{float(one.threshold) + 0.0:.6g}{at}): {up_to}{100 * shares.max():.0f} % of the labels in the sets are an "
-        f"arbitrary choice among them ({rule}), so gains say little there.{remedy}"
+        f"At k = {listed(ks)}, many scores equal the threshold ({at}{int(one.n_ties):,} scores are {float(one.threshold) + 0.0:.6g}): "
+        f"{up_to}{100 * shares.max():.0f} % of the labels in the sets are an arbitrary choice among them ({rule}), so gains say "
+        f"little there.{remedy}"
     )
 
 
@@ -174,7 +175,9 @@ def headline(result: xr.Dataset) -> str:
         return f"{answer} No budget has clearly fewer errors." if result.sizes["k"] > 1 else answer
     worse = clear & (result.adaptive_gain.values < 0)
     return (
-        f"{answer} At k = {listed(result.k.values[worse].tolist())} it makes clearly more." if worse.any() else answer
+        f"{answer} At k = {listed(result.k.values[worse].tolist())}, average-k makes clearly more errors."
+        if worse.any()
+        else answer
     )
 
 
@@ -183,15 +186,14 @@ def _unclear(result: xr.Dataset, best: xr.Dataset) -> str:
     stderr, n_budgets = stderr_of(best, "adaptive_gain"), result.sizes["k"]
     if not np.nan_to_num(result.adaptive_gain.values).any():
         return f"Average-k makes as many errors as top-k at {'this budget' if n_budgets == 1 else 'these budgets'}."
-    gain = fixed(100 * float(best.adaptive_gain), 2, "+")
-    errors = f"at k = {float(best.k):g}, average-k makes {_errors(best, ' error')}, a gain of {gain}"
+    gain = float(best.adaptive_gain)
+    reach = "" if math.isnan(stderr) else f" \N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)}"
+    change = f", {fixed(100 * abs(gain), 2)}{reach} points {'fewer' if gain > 0 else 'more'}" if gain else ""
+    errors = f"at k = {float(best.k):g}, average-k makes {_errors(best, ' error')}"
     if math.isnan(stderr):
-        return f"A{errors[1:]} points; no standard error is available."
+        return f"A{errors[1:]}{change}; no standard error is available."
     budgets = "this budget" if n_budgets == 1 else "any of these budgets"
-    return (
-        f"There is no clear difference between average-k and top-k at {budgets}: {errors} "
-        f"\N{PLUS-MINUS SIGN}{fixed(100 * stderr, 2)} points."
-    )
+    return f"There is no clear difference between average-k and top-k at {budgets}: {errors}{change}."
 
 
 def _errors(one: xr.Dataset, noun: str = "") -> str:
@@ -231,8 +233,8 @@ def zero_sentence(result: xr.Dataset) -> str:
         return ""
     unseen = 1 - 0.05 ** (1 / n)
     return (
-        f"With 0 errors in {n:,} samples, the true error may be up to {100 * unseen:.2g} % (95 % confidence), although the "
-        "standard error is 0."
+        f"With 0 errors in {n:,} samples, the true error may be up to {100 * unseen:.2g} % (95 % confidence); the standard error "
+        "does not show this."
     )
 
 
@@ -298,10 +300,10 @@ def answer(result: xr.Dataset, curve: xr.Dataset | None = None) -> str:
 
 
 def bound_sentence(result: xr.Dataset) -> str:
-    """State that the gain has no lower bound if the scores are not probabilities."""
+    """State that the errors avoided have no lower bound if the scores are not probabilities."""
     if are_probabilities(result):
         return ""
-    return "These scores are not probabilities, so they give no lower bound on the gain."
+    return "These scores are not probabilities, so they give no lower bound on the errors avoided."
 
 
 def error_words(one: xr.Dataset, is_clear: bool) -> str:

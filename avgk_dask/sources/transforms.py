@@ -194,13 +194,6 @@ def _row_space(n_classes: int) -> Floats:
     return np.empty(-(-n_classes // LANES) * LANES)
 
 
-def _below_largest(rows: Array) -> Array:
-    """Subtract the row maximum from 64-bit integers before they become float64: the softmax is the same, but more exact."""
-    largest = rows.max(1, keepdims=True).astype(np.uint64)
-    below: Array = (largest - rows.astype(np.uint64)).astype(np.float64)
-    return -below
-
-
 @dataclass(frozen=True)
 class Softmax(Transform):
     """Turns rows of logits into probabilities: exp(z / T) over the sum of its row."""
@@ -273,7 +266,10 @@ class Softmax(Transform):
         """Yield some rows of a block at a time: their slice, and their logits in the form that kernels take."""
         for rows, scores in _strips(block):
             if block.dtype.kind in "iu" and block.itemsize == 8:
-                scores = _below_largest(block[rows])
+                # Without the row maximum, which no softmax depends on, float64 is more exact.
+                logits = block[rows]
+                below = logits.max(1, keepdims=True).astype(np.uint64) - logits.astype(np.uint64)
+                scores = -below.astype(np.float64)
             if self.is_lenient:
                 scores = np.where(np.isinf(np.fmax.reduce(scores, axis=1, keepdims=True)), np.nan, scores)
             yield rows, scores

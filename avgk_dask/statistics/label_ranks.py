@@ -294,11 +294,6 @@ class LabelRankSearch:
         """Return the search updated with the state of its last pass."""
         return replace(self, counts=state) if isinstance(state, EdgeTally) else replace(self, labels=state)
 
-    def row_ranks(self) -> Ints:
-        """Return the number of labels with each rank 1..C in their row."""
-        assert self.labels is not None
-        return self.labels.rank_counts[1 : self.n_classes + 1]
-
     def ranks(self) -> Ints:
         """Return the rank among all scores of every label whose score is not NaN."""
         return np.zeros(0, np.int64) if self.counts is None else self.counts.label_ranks()

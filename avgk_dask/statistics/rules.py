@@ -10,7 +10,7 @@ from ..arrays import Array, Bools, Ints
 from ..bands.conformal import ConformalMethod
 from ..bands.rows import TopRanks
 from ..errors import ScoresError
-from ..kernels.keys import KEY_MAX, NAN_KEY, carrier, encode, refine_keys
+from ..kernels.keys import carrier, encode, refine_keys
 
 #: Scores per tile, which limits the memory for their costs.
 _TILE = 1 << 17
@@ -28,11 +28,6 @@ class ThresholdRule:
     tied: int | None = None
     #: That order, one of ``TIE_DRAWS``.
     ties: str = ""
-
-    @classmethod
-    def from_first_key(cls, first: int) -> ThresholdRule:
-        """Return the rule of all keys from ``first`` up."""
-        return cls(min(first - 1, KEY_MAX)) if first > NAN_KEY else cls(NAN_KEY, everything=True)
 
     needs_rows = False
 

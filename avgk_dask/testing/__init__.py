@@ -10,8 +10,8 @@ from typing import Any
 
 from zarr.abc.store import Store
 
-from ..store import redact
 from ..store.read.checked import StoreWrapper
+from ..store.where.addresses import redact
 from .oracle import (
     oracle_average_k_sets,
     oracle_evaluate,
@@ -67,10 +67,6 @@ class CountingStore(StoreWrapper):
     def _with_store(self, store: Store) -> CountingStore:
         """Wrap a form of the store that zarr creates, such as a read-only one, with the same counter."""
         return type(self)(store, self.reads)
-
-    def with_read_only(self, read_only: bool = False) -> CountingStore:
-        """Return the store in its read-only (or writable) form, with the same counter."""
-        return type(self)(self._store.with_read_only(read_only), self.reads)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Read a store key and count the read."""

@@ -21,9 +21,11 @@ from ..engine.progress import current_progress
 from ..engine.run import open_compute
 from ..errors import ScoresError
 from ..kernels.keys import check_dtype
-from ..store import Draft, Layout, open_target, redact, writable, write_rows, writing
+from ..store.read.grids import Layout
 from ..store.read.manifest import Digests
-from ..store.where.addresses import WritableArray
+from ..store.where.addresses import WritableArray, redact, writing
+from ..store.write.drafts import Draft, write_rows
+from ..store.write.targets import open_target, writable
 
 _EXAMPLES = (1, 2, 3, 4)
 #: Rows in zones 1, 2 and 3 out of 300 consecutive rows: Example 3 has the weights 3/100, 191/300, 1/3.

@@ -89,7 +89,7 @@ def test_accessor__has_the_help_of_the_functions(dataset):
 def test_results__are_tables_in_a_notebook_and_escape_names():
     shown = avgk.threshold(np.eye(1000), 1)._repr_html_()
     assert "<td style='text-align:left'>1,000</td>" in shown
-    from avgk_dask.store import Verification
+    from avgk_dask.store.read.verification import Verification
 
     hostile = Verification(1, 10, (("<script>", "bad"),), True)._repr_html_()
     assert "<script>" not in hostile

@@ -117,9 +117,9 @@ def test_breakdown__names_classes(tmp_path):
 def test_print_breakdown__speaks_of_the_groups_it_shows():
     result = avgk.breakdown(np.eye(4), [0, 1, 2, 2], k=[1, 2])
     mean = f"{100 * float(result.macro_average_k_error.sel(k=2)):.2f} %"
-    assert f"the mean over 3 classes of the average-k error is {mean}" in avgk.report.print_breakdown(result, k=2)
+    assert f"the mean average-k error of 3 classes is {mean}" in avgk.report.print_breakdown(result, k=2)
     part = avgk.report.print_breakdown(result.isel(group=[2]), k=1)
-    assert "the mean over 1 class of the average-k error is 50.00 %" in part
+    assert "the mean average-k error of 1 class is 50.00 %" in part
     with pytest.raises(avgk.OptionError, match=r"result must have the dimension k"):
         avgk.report.print_breakdown(result.isel(k=0))
     with pytest.raises(avgk.OptionError, match=r"k must be a budget of the result; got 7\. Choose one of 1, 2"):

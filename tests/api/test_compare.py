@@ -237,4 +237,4 @@ def test_comparison_headline__tells_at_which_budgets_a_model_is_clearly_best():
     unsure = result.copy(deep=True)
     unsure["mcnemar_p_adjusted"][:] = 0.06  # by itself the difference is clear, but not among so many
     assert "At k = 19 there is no clear difference" in avgk.report.print_comparison(unsure)
-    assert "At the other budgets there is none either." in avgk.report.print_comparison(unsure)
+    assert "The same holds at the other budgets." in avgk.report.print_comparison(unsure)

@@ -21,8 +21,8 @@ from avgk_dask.files import npy as npy_rows
 from avgk_dask.files.npy import NpyRows
 from avgk_dask.files.rows import CarriedRows, LoadedRows
 from avgk_dask.files.tables import TableRows
-from avgk_dask.store import open_arrays
 from avgk_dask.store.read.checked import rows_of
+from avgk_dask.store.read.opening import open_arrays
 from avgk_dask.store.where.locations import FileStore
 from avgk_dask.testing import CountingStore, oracle_threshold
 

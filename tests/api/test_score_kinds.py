@@ -88,11 +88,11 @@ def test_tables_and_reports__say_so_in_one_line_and_show_no_bound():
         assert "softmax(scores)" in line
         assert line in print_table(result).splitlines()
         assert "softmax(scores)" in avgk.report.render_report(result)
-        assert "lower bound on the gain (points)" not in ambiguity_table(result).header
+        assert "lower bound on the errors avoided (points)" not in ambiguity_table(result).header
         assert "at least" not in print_table(result)
     result = avgk.evaluate(avgk.softmax(LOGITS), LABELS, k=[1, 2])
     assert kind_sentence(result) == ""
-    assert "lower bound on the gain (points)" in ambiguity_table(result).header
+    assert "lower bound on the errors avoided (points)" in ambiguity_table(result).header
 
 
 def test_score_kind__is_the_same_for_any_chunking_of_mixed_rows():

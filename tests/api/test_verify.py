@@ -16,7 +16,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 import avgk_dask as avgk
 from avgk_dask.api import stores
 from avgk_dask.cli.main import main
-from avgk_dask.store import Verification
+from avgk_dask.store.read.verification import Verification
 from avgk_dask.testing import Simulation, simulate_store
 
 SCORES = np.random.default_rng(5).random((60, 24), dtype=np.float32).round(2)

@@ -106,7 +106,10 @@ def test_evaluate__default_budgets_end_at_the_number_of_classes(toy, run):
 
 
 def test_threshold__prints_text_and_json(toy, run):
-    assert run("threshold", toy, "-k", 2).stdout == "k = 2: threshold 0.0, above 6000, ties 12000, kept 0\n"
+    assert (
+        run("threshold", toy, "-k", 2).stdout
+        == "k = 2: threshold 0.0, 6,000 scores above it, 12,000 equal to it (ties), 0 of these kept\n"
+    )
     (row,) = json.loads(run("threshold", toy, "-k", 2, "--json").stdout)
     assert row == {"k": 2.0, "threshold": 0.0, "n_above": 6000, "n_ties": 12000, "n_kept": 0}
 

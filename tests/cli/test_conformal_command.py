@@ -88,7 +88,7 @@ def test_conformal__by_group_takes_the_groups_of_both_stores_and_writes_a_page(o
     assert from_json(json.dumps(document["result"])).equals(result)
     page = (own_folder / "page.html").read_text().replace("\u00a0", " ")
     assert "By group" in page
-    assert f"{100 * float(result.coverage):.2f} % of the labels (target: 60.00 %)" in page
+    assert f"{100 * float(result.coverage):.2f} % of the sets hold the label of their sample (target: 60.00 %)" in page
 
 
 def test_conformal__refuses_groups_and_pages_without_a_second_store(own_folder, run):

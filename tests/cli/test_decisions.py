@@ -54,7 +54,7 @@ def test_breakdown__prints_the_worst_and_takes_groups(stores, run):
     said = run("breakdown", "small.zarr", "-k", "1,2", "--worst", "3", "--quiet", cwd=stores).stdout.splitlines()
     assert said[0].split()[0] == "class"
     assert len(said) == 9
-    assert said[-4].startswith("At k = 2, the mean over 9 classes")
+    assert said[-4].startswith("At k = 2, the mean average-k error of 9 classes")
     assert said[-1].startswith("The table is for the largest budget")
     said = run("breakdown", "small.zarr", "-k", "2", "--by", "documents.npy", "--quiet", cwd=stores).stdout.splitlines()
     assert said[0].split()[0] == "group"
@@ -73,7 +73,7 @@ def test_evaluate__takes_clusters_and_shows_the_worst_classes(stores, run):
     line = "small.zarr", "-k", "1:2", "--clusters", "documents.npy", "--by", "class", "--out", "found", "--quiet"
     said = run("evaluate", *line, cwd=stores).stdout
     assert "another 30 clusters of samples" in said
-    assert "the mean over 9 classes" in said
+    assert "the mean average-k error of 9 classes" in said
     page = (stores / "found" / "report.html").read_text()
     assert "By class" in page
     result = avgk.evaluate(stores / "small.zarr", k=[1, 2], clusters=stores / "documents.npy")
@@ -85,7 +85,7 @@ def test_breakdown__writes_a_page_with_pairs_of_classes(stores, run):
     line = "small.zarr", "-k", "1,2", "--pairs", "3", "--out", "found"
     said = run("breakdown", *line, cwd=stores)
     assert "wrote found/report.html, metrics.json and metrics.zarr" in said.stderr
-    assert said.stdout.splitlines()[-1].startswith("In the average-k sets of 600 samples at k = 2, 36 pairs")
+    assert "\nAt k = 2, 36 pairs of classes share" in said.stdout
     page = (stores / "found" / "report.html").read_text()
     for words in ("Errors by class", "Classes that share sets", "<h2>Means</h2>"):
         assert words in page
@@ -169,7 +169,7 @@ def test_evaluate__tells_utilities(stores, run):
     options = "--utility", "f", "--utility", "u65", "--beta", "2", "--cost", "0.01", "--cost-of", "log"
     said = run("evaluate", "small.zarr", "-k", "1,2", *options, "--out", "found", "--quiet", cwd=stores).stdout
     assert "k  top-k F2  avg-k F2  top-k u65  avg-k u65" in said
-    assert "Highest F2 (less 0.01 per unit of the logarithm of a set's size) at" in said
+    assert "Highest F2 (minus 0.01 per unit of the logarithm of a set's size) at" in said
     result = avgk.evaluate(stores / "small.zarr", k=[1, 2])
     expected = avgk.set_utility(result, ["f", "u65"], beta=2, cost=0.01, cost_of="log")
     data = json.loads((stores / "found" / "metrics.json").read_text())

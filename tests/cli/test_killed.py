@@ -21,7 +21,8 @@ from avgk_dask.store.write.leases import Process
 # and importing all takes longer than the rest.
 DRIVER = """
 import contextlib, hashlib, io, json, os, pathlib, shutil, signal, sys
-import avgk_dask.api.evaluate, avgk_dask.api.ingestion, avgk_dask.api.written_sets, avgk_dask.report, avgk_dask.store
+import avgk_dask.api.evaluate, avgk_dask.api.ingestion, avgk_dask.api.written_sets, avgk_dask.report
+import avgk_dask.store.write.writer
 import avgk_dask.testing.simulation
 import avgk_dask.report.page, pickle
 from avgk_dask.cli import main

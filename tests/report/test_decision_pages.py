@@ -71,7 +71,7 @@ def test_coverage_page__has_target_and_coverage(by, method, tmp_path):
     result = predictor.evaluate(TOY.scores[300:], TOY.labels[300:], groups=groups if by == "group" else None)
     avgk.report.write_coverage(result, tmp_path / "page.html", seconds=1.5)
     page = plain((tmp_path / "page.html").read_text())
-    assert f"{100 * float(result.coverage):.2f} % of the labels (target: 75.00 %)" in page
+    assert f"{100 * float(result.coverage):.2f} % of the sets hold the label of their sample (target: 75.00 %)" in page
     assert ("By group" in page) == (by == "group")
     assert "By class" in page
     assert "1.50 s" in page
@@ -82,7 +82,7 @@ def test_coverage_page__has_target_and_coverage(by, method, tmp_path):
 def test_coverage_page__of_unlabelled_samples_has_sizes_only():
     result = avgk.conformal.calibrate(TOY.scores[:300], TOY.labels[:300], 0.25).evaluate(TOY.scores[300:])
     page = plain(avgk.report.render_coverage(result))
-    assert "Sets for a coverage of 75.00 % hold" in page
+    assert "Sets for a coverage of 75.00 % have" in page
     assert "<h2>Coverage</h2>" not in page
     assert "By set size" in page
 

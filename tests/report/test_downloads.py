@@ -55,7 +55,7 @@ def test_downloads__leave_out_what_there_is_not():
         result = avgk.evaluate(logits, toy.labels, k=[1, 2])
     page = render_report(result)
     assert "straddle_bound" not in files(page)["average-k.csv"]
-    assert "no lower bound on the gain" in page
+    assert "no lower bound on the errors avoided" in page
 
 
 def test_downloads__of_models_are_what_compare_gives_and_no_formula():

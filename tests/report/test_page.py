@@ -20,7 +20,7 @@ HOSTILE = (
     "\u202egnp.exe\u202c&lt;{{ 7 * 7 }}" + "x" * 10_000
 )
 SECTIONS = [
-    "Errors and gains", "At any K, from 1 to 5", "Results", "Set sizes", "When average-k helps, and why", "Effect of ties",
+    "Errors and gains", "At any k, from 1 to 5", "Results", "Set sizes", "When average-k helps, and why", "Effect of ties",
     "Numbers", "Provenance",
 ]  # fmt: skip
 

@@ -57,8 +57,8 @@ def test_slider__shows_with_the_keyboard_what_evaluate_gives(toy, result, curve,
             page.keyboard.press(key)
         one = avgk.evaluate(toy.scores, toy.labels, k=[k], straddle=False).isel(k=0)
         assert shown_numbers(page) == expected_numbers(one)
-        assert slider.get_attribute("aria-valuetext") == f"K = {k}"
-        assert page.get_by_role("status").filter(has_text="misses").inner_text().startswith(f"K = {k}: top-{k} misses")
+        assert slider.get_attribute("aria-valuetext") == f"k = {k}"
+        assert page.get_by_role("status").filter(has_text="misses").inner_text().startswith(f"k = {k}: top-{k} misses")
         marks.append(page.locator(".mark-average").bounding_box())
     left, middle, right = marks
     assert left["x"] < middle["x"] < right["x"]
@@ -87,7 +87,7 @@ def test_slider__its_mark_lies_on_the_curve(result, curve, opened):
 def test_slider__is_not_there_without_script(result, curve, opened):
     page = opened(lambda path: write_report(result, path, curve=curve), java_script_enabled=False)
     assert not page.locator("#any-budget").is_visible()
-    assert not page.get_by_role("link", name="At any K").is_visible()
+    assert not page.get_by_role("link", name="At any k").is_visible()
     assert page.get_by_role("slider").count() == 0
     for part in ("#errors", "#results", "#sizes", "#why", "#numbers", "#provenance", ".headline", "nav"):
         assert page.locator(part).first.is_visible()
@@ -104,7 +104,7 @@ def test_slider__moves_over_the_budgets_of_the_result_where_there_is_no_curve(to
     for _ in range(3):
         page.keyboard.press("ArrowRight")
         seen.append(page.locator("#any-budget output").inner_text())
-    assert seen == ["K = 1", "K = 9", "K = 50", "K = 50"]
+    assert seen == ["k = 1", "k = 9", "k = 50", "k = 50"]
 
 
 @pytest.mark.slow

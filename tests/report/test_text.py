@@ -18,7 +18,7 @@ from avgk_dask.testing import simulate
 def test_ambiguity_sentence__names_the_budgets_and_the_bound():
     toy = simulate(900, example=2, dtype="float64")
     assert text.ambiguity_sentence(avgk.evaluate(toy.scores, toy.eta, k=[1, 2, 3])) == (
-        "Why: some samples are harder than others. At k = 1, 2, the next label of a hard sample (rank k + 1) can score higher "
+        "Why: some samples are harder than others. At k = 1 and 2, the next label of a hard sample (rank k + 1) can score higher "
         "than the last label of an easy one (rank k), so moving a label from the easy to the hard sample can avoid errors. If "
         "the scores were the true probabilities, this would lower the error by at least 3.7 points at k = 2."
     )
@@ -74,7 +74,7 @@ def test_headline__speaks_of_a_gain_that_is_clear():
     few = text.headline(result.isel(k=[2]))
     assert re.search(
         r"no clear difference .* at this budget: at k = 18, average-k makes 0 errors instead of \d in 800 samples "
-        r".* a gain of \+0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points\.",
+        r"\(.*\), 0\.\d+ \N{PLUS-MINUS SIGN}0\.\d+ points fewer\.",
         few,
     )
     assert text.stderr_sentence(result).endswith("to expect with other samples of the same kind.")
@@ -96,7 +96,7 @@ def test_headline__is_about_the_surest_gain_and_lists_losses():
     changed["relative_gain"][:], changed["relative_gain_stderr"][:] = [0.2, 0.5, 0.4, 0.3], [0.01, 0.2, 0.01, 0.01]
     changed["adaptive_gain"][:], changed["adaptive_gain_stderr"][:] = [-0.02, 0.05, 0.04, 0.03], [0.001] * 4
     assert avgk.plot.best_budget(changed) == 3
-    assert text.headline(changed).endswith(" At k = 1 it makes clearly more.")
+    assert text.headline(changed).endswith(" At k = 1, average-k makes clearly more errors.")
     changed["n_kept"][2], changed["n_ties"][2] = 3_000, 9_000
     assert avgk.plot.best_budget(changed) == 4
 
@@ -120,7 +120,7 @@ def test_crowd_sentence__warns_of_thresholds_that_many_scores_share():
     choice = "of the labels in the sets are an arbitrary choice among them"
     first = f'{choice} (the first ones in row-major order), so gains say little there. Use ties="spread" (--ties spread) or a smaller k.'
     assert text.crowd_sentence(result) == (
-        f"At k = 2, 3, many scores equal the threshold (11 scores are 0 at k = 2): up to 38 % {first}"
+        f"At k = 2 and 3, many scores equal the threshold (at k = 2, 11 scores are 0): up to 38 % {first}"
     )
     assert text.crowd_sentence(result) in text.sentences(result)
     assert (

@@ -9,8 +9,8 @@ from zarr.storage import MemoryStore
 
 import avgk_dask as avgk
 from avgk_dask.api.inputs.sources import as_source
-from avgk_dask.store import plan_bands
 from avgk_dask.store.read import bands
+from avgk_dask.store.read.bands import plan_bands
 from avgk_dask.store.read.grids import Axis
 from avgk_dask.testing import CountingStore
 

@@ -8,7 +8,9 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import avgk_dask as avgk
-from avgk_dask.store import Draft, Layout, writable, write_rows
+from avgk_dask.store.read.grids import Layout
+from avgk_dask.store.write.drafts import Draft, write_rows
+from avgk_dask.store.write.targets import writable
 
 SCORES = np.random.default_rng(5).random((95, 12), dtype=np.float32)
 LABELS = np.random.default_rng(6).integers(0, 12, 95)

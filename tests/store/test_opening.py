@@ -9,7 +9,7 @@ import pytest
 import zarr
 from zarr.storage import LocalStore, WrapperStore
 
-from avgk_dask.store import open_arrays
+from avgk_dask.store.read.opening import open_arrays
 from avgk_dask.testing import Simulation, simulate_store
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
 
@@ -27,7 +26,7 @@ from ...statistics.scaling import (
     scale_pass,
 )
 from ...statistics.truncated import refuse_truncated
-from ..inputs.lazy_scores import LazyScores, place_of
+from ..inputs.lazy_scores import LazyScores, LazyTransform, place_of
 from ..inputs.names import open_once, recorded_names
 from ..inputs.sources import as_source
 from ..options import LabelsLike, ScanOptions, ScoresLike, SourceOptions
@@ -41,10 +40,9 @@ _LEAST_EXPONENT = -900
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class WeightedSoftmax(LazyScores):
+class WeightedSoftmax(LazyTransform):
     """The softmax of weighted logits."""
 
-    scores: ScoresLike
     weights: Floats
     bias: Floats
 
@@ -61,10 +59,6 @@ class WeightedSoftmax(LazyScores):
 
     def __repr__(self) -> str:
         return self._describe(f"softmax of weighted {place_of(self.scores)}")
-
-    @property
-    def parts(self) -> Sequence[object]:  # noqa: D102
-        return (self.scores,)
 
 
 @dataclass
@@ -155,20 +149,16 @@ class AffineScaling(Calibrator):
         _, self.nll_after, best = objective.best
         self.weights, self.bias = self._unpack(best, source.shape[1])
         self.n_iterations, self.converged = int(solution.nit), bool(solution.success)
-        self.message = "" if solution.success else f"the optimiser stopped early: {str(solution.message).lower()}"
+        self.message = (
+            ""
+            if solution.success
+            else f"the optimiser stopped early: {str(solution.message).removeprefix('STOP: ').lower()}"
+        )
         self.n_reads, self.class_names = run.reads, recorded_names(logits)
         warn_about(self.message)
         return self
 
-    def transform(self, logits: ScoresLike) -> LazyScores:
-        """Return the probabilities of logits, lazily; every function takes them as scores.
-
-        Parameters
-        ----------
-        logits
-            N x C matrix of logits, with the same classes as in ``fit``; as ``scores`` elsewhere.
-        """
-        self._check_classes(logits)
+    def _apply(self, logits: ScoresLike) -> LazyScores:
         assert self.weights is not None
         assert self.bias is not None
         return WeightedSoftmax(logits, self.weights, self.bias)

@@ -56,9 +56,21 @@ class Calibrator(ABC):
         """Whether it was fitted, or loaded."""
         return self.nll_after is not None
 
-    @abstractmethod
     def transform(self, logits: ScoresLike) -> LazyScores:
-        """Return probabilities of logits, lazily."""
+        """Return the probabilities of logits, lazily; every function takes them as scores.
+
+        Parameters
+        ----------
+        logits
+            N x C matrix of logits, with the same classes as in ``fit``; as ``scores`` elsewhere.
+        """
+        self._check_fitted()
+        check_class_names(logits, self.class_names, "the calibrator", "list(calibrator.class_names)")
+        return self._apply(logits)
+
+    @abstractmethod
+    def _apply(self, logits: ScoresLike) -> LazyScores:
+        """Return the probabilities of logits whose classes fit."""
 
     @abstractmethod
     def _arrays(self) -> dict[str, Array]:
@@ -114,11 +126,6 @@ class Calibrator(ABC):
         calibrator.class_names = None if names is None else tuple(names)
         return calibrator
 
-    def _check_classes(self, logits: ScoresLike) -> None:
-        """Refuse to transform before fitting, and logits whose class names differ from those in the fit."""
-        self._check_fitted()
-        check_class_names(logits, self.class_names, "the calibrator", "list(calibrator.class_names)")
-
 
 def logits_to_fit(logits: ScoresLike, labels: LabelsLike, options: ScanOptions) -> Source:
     """Return the source of logits and hard labels to fit a calibrator to."""
@@ -173,7 +180,7 @@ class TemperatureScaling(Calibrator):
         Number of reads of all logits in this call, and number of temperatures tried.
     converged
         Whether the optimum was found. False if the labels always have the highest logit (the best temperature is 0), or
-        if the X.
+        if logits are unrelated to them (it is infinite).
     message
         Why it did not converge, or an empty string.
     class_names
@@ -249,15 +256,7 @@ class TemperatureScaling(Calibrator):
         warn_about(self.message)
         return self
 
-    def transform(self, logits: ScoresLike) -> LazyScores:
-        """Return the probabilities softmax(logits / temperature), lazily; every function takes them as scores.
-
-        Parameters
-        ----------
-        logits
-            N x C matrix of logits; as ``scores`` elsewhere.
-        """
-        self._check_classes(logits)
+    def _apply(self, logits: ScoresLike) -> LazyScores:
         assert self.temperature is not None
         return softmax(logits, temperature=self.temperature)
 

@@ -18,11 +18,10 @@ from ...sources.source import Source
 from ...statistics.rules import CostRule, TopRule
 from ...statistics.truncated import certify_ranks, refuse_truncated
 from ..inputs.labels import Groups
-from ..inputs.lazy_scores import restore_sample_axes
 from ..inputs.names import check_class_names, class_names_of, open_once
 from ..inputs.sources import as_lazy, as_source
 from ..options import BudgetsLike, LabelsLike, Missing, NanPolicy, PlaceLike, ScanOptions, ScoresLike
-from ..sets import apply_rule
+from ..sets import apply_rule, like_scores
 from .evaluation import CoverageOptions, evaluate_sets
 
 PREDICTOR_FILE = FileKind(
@@ -161,9 +160,8 @@ class ConformalPredictor(ShownAsTable):
         reading = ScanOptions(where=where, ignore_index=ignore_index, nan_policy=nan_policy)
         scores = open_once(scores)
         source, frame = as_lazy(scores, **reading.opening)
-        sets = restore_sample_axes(set_matrix(self, source, scores, groups, nan_policy), source.sample_shape)
-        attrs = {"method": self.method, "alpha": self.alpha}
-        return sets if frame is None else xr.DataArray(sets, frame.coords, frame.dims, "conformal_sets", attrs)
+        sets = set_matrix(self, source, scores, groups, nan_policy)
+        return like_scores(sets, source, frame, "conformal_sets", method=self.method, alpha=self.alpha)
 
     def evaluate(
         self,

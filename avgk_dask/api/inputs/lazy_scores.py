@@ -10,6 +10,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Unpack
 
@@ -22,8 +23,10 @@ from ...errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresErr
 from ...masks import to_ndarray
 from ...sources.row_values import Condition, Labels, checked_where, lazy_array, stored_array
 from ...sources.source import Source
-from ...store import StoredArrays, check_chunks, redact
 from ...store.read.encoding import decoded_dtype
+from ...store.read.opening import StoredArrays
+from ...store.read.verification import check_chunks
+from ...store.where.addresses import redact
 from ..options import LabelsLike, Matrix, ScoresLike, SourceOptions, is_stored
 
 
@@ -134,6 +137,17 @@ class LazyScores(ABC):
     def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Array:
         """Compute the scores."""
         return np.asarray(self.to_dask().compute(), dtype)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class LazyTransform(LazyScores):
+    """Scores that are computed from one matrix."""
+
+    scores: ScoresLike
+
+    @property
+    def parts(self) -> Sequence[object]:  # noqa: D102
+        return (self.scores,)
 
 
 def scores_variable(values: ScoresLike) -> ScoresLike:

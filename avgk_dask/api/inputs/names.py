@@ -34,9 +34,8 @@ from ...files import is_row_file
 from ...files.rows import LABEL_NAMES, listed
 from ...masks import UNLABELLED, is_missing, to_ndarray
 from ...sources.row_values import stored_array
-from ...store import StoredArrays, is_zarr, open_arrays, open_labels, redact
-from ...store.read.opening import coordinate_of, is_text, read_values
-from ...store.where.addresses import StoredArray, bare_store
+from ...store.read.opening import StoredArrays, coordinate_of, is_text, is_zarr, open_arrays, open_labels, read_values
+from ...store.where.addresses import StoredArray, bare_store, redact
 from ..options import LabelsLike, ScoresLike, check_missing, is_stored
 from .lazy_scores import LazyScores, frame_of
 

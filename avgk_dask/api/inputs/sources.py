@@ -43,10 +43,10 @@ from ...sources.row_values import (
 )
 from ...sources.source import Source, Truncation
 from ...sources.transforms import Slots
-from ...store import StoredArrays, check_chunks, is_sealed, is_zarr, open_arrays, open_labels, redact
 from ...store.read.encoding import SCALES, decoded_dtype
-from ...store.read.opening import dimensions_of, is_text
-from ...store.where.addresses import Options, StoredArray
+from ...store.read.opening import StoredArrays, dimensions_of, is_sealed, is_text, is_zarr, open_arrays, open_labels
+from ...store.read.verification import check_chunks
+from ...store.where.addresses import Options, StoredArray, redact
 from ..options import LabelsLike, Matrix, Opening, ScoresLike, is_stored
 from .lazy_scores import LazyScores, flat_labels, flat_rows, sample_conditions, scores_variable
 from .names import as_class_numbers, check_inputs, compute_frame, frame_arrays, is_frame, is_place, names_of, texts_of

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-import numpy as np
 import xarray as xr
 
 from ...axis_names import check_batch, check_names, names_from_list
@@ -17,7 +16,7 @@ from ...exact.budgets import DEFAULT_BUDGETS, parse_budgets
 from ...results.datasets import kind_sentence
 from ..breakdowns import classes_result
 from ..evaluate import outcome_result
-from ..options import BudgetsLike, check_flag, check_nan_policy
+from ..options import BudgetsLike, check_count, check_flag, check_nan_policy
 from .files import naming_file, read_state, write_state
 from .streaming import HARD, EvaluatorSpec, EvaluatorState, StreamingScan, as_batch
 
@@ -98,8 +97,7 @@ class Evaluator:
         by: str | None = None,
         like: Evaluator | None = None,
     ) -> None:
-        if isinstance(n_classes, bool) or not isinstance(n_classes, (int, np.integer)) or n_classes < 1:
-            raise OptionError(f"n_classes must be a positive integer; got {n_classes!r}. Pass the number of classes.")
+        check_count("n_classes", n_classes, "Pass the number of classes.")
         check_nan_policy(nan_policy)
         check_flag("straddle", straddle)
         is_class = isinstance(by, str) and by == "class"
@@ -240,7 +238,7 @@ class Evaluator:
         with naming_file(self._file):
             outcome = state.scan.outcome()
             if state.spec.by_class:
-                result = classes_result(outcome, 1, state.class_names)
+                result = classes_result(outcome, state.class_names)
             else:
                 result = outcome_result(outcome, state.spec.straddle, 1)
         if state.is_masked:

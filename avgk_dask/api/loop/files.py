@@ -370,8 +370,8 @@ def _check_hints(hints: Hints | None, spec: EvaluatorSpec, dtype: Dtype) -> None
         return
     low, high = key_range(dtype)
     _require(hints.lows and len(hints.lows) == len(hints.highs), "brackets without ends")
-    are_order_axes = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
-    _require(are_order_axes, "brackets outside the range of scores")
+    are_inside = all(low <= a <= b <= high for a, b in zip(hints.lows, hints.highs, strict=True))
+    _require(are_inside, "brackets outside the range of scores")
     _check_ties(hints.ties, spec, dtype)
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from zarr.abc.buffer import Buffer, BufferPrototype
@@ -57,6 +57,10 @@ class StoreWrapper(WrapperStore[Store]):
     _set_many = Store._set_many
     if hasattr(Store, "get_ranges"):  # from zarr 3.4 on
         get_ranges = _STORE.get_ranges
+
+    def with_read_only(self, read_only: bool = False) -> Self:
+        """Return the store in its read-only (or writable) form, with the same additions."""
+        return self._with_store(self._store.with_read_only(read_only))
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -179,10 +183,6 @@ class CheckedStore(StoreWrapper):
 
     def _with_store(self, store: Store) -> CheckedStore:
         return type(self)(store, self.checks)
-
-    def with_read_only(self, read_only: bool = False) -> CheckedStore:
-        """Return the store in its read-only (or writable) form, with the same checks."""
-        return type(self)(self._store.with_read_only(read_only), self.checks)
 
     def with_checks(self, checks: Checks) -> CheckedStore:
         """Return the store with other checks, and the metadata read so far."""
