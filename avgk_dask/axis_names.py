@@ -125,7 +125,7 @@ def check_names(ours: AxisNames | None, theirs: AxisNames | None, axis: str, ref
     )
     raise refusal(
         f"{theirs.owner} must have the {axis} names of {ours.owner}, in the same order; at position {at} there is "
-        f"{expected:.80} in {ours.owner} and {got:.80} in {theirs.owner}. {_cure(ours, theirs, first, second, axis)}"
+        f"{expected:.80} in {ours.owner} and {got:.80} in {theirs.owner}. {_hint(ours, theirs, first, second, axis)}"
     )
 
 
@@ -174,7 +174,7 @@ def check_batch(
     """
     axes = axes_of(scores, "scores")
     if "class" in getattr(scores, "dims", ())[:-1]:
-        raise ScoresError(f"scores must be (sample, class); got the dimensions {scores.dims}. Transpose them first.")
+        raise ScoresError(f"scores must have the dimensions (sample, class); got {scores.dims}. Transpose them first.")
     check_axes(
         [axes, *filter(None, (axes_of(values, owner) for owner, values in others.items()))], max(1, len(axes) - 1)
     )
@@ -230,7 +230,7 @@ _DIGITS = re.compile(r"-?[0-9]{1,18}(\.0)?")
 
 
 def _as_comparable(*inputs: Array) -> tuple[Array, ...]:
-    """Return the names of two inputs with times, also those of pandas, converted to one unit."""
+    """Return the names of two inputs with times, including times of pandas, converted to one unit."""
     times = [
         np.array([name.to_datetime64() for name in names])
         if names.dtype.kind == "O" and names.size and all(hasattr(name, "to_datetime64") for name in names)
@@ -268,7 +268,7 @@ def _are_equal(a: object, b: object) -> bool:
     return False
 
 
-def _cure(ours: AxisNames, theirs: AxisNames, our_names: Array, their_names: Array, axis: str) -> str:
+def _hint(ours: AxisNames, theirs: AxisNames, our_names: Array, their_names: Array, axis: str) -> str:
     """Return the code that aligns two inputs with the same names in another order, or why they cannot be aligned."""
     first, second = ([str(name) for name in names] for names in (our_names, their_names))
     drop = [each.values_only for each in (theirs, ours) if each.values_only][:1]

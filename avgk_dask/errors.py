@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-#: The most characters of an error, of a printed line (an error and its prefix), and of its end, which is never cut.
+#: Maximum number of characters of an error, of a printed line (an error and its prefix), and of its end, which is
+#: never cut.
 _MOST_ERROR, MOST_LINE, _LAST = 1_200, 1_400, 350
 #: Unicode categories that control a terminal, reorder or end a line, or are halves of characters; joiners occur in names.
 _CONTROL, _JOINERS = ("Cc", "Cf", "Cs", "Zl", "Zp"), "\u200c\u200d"
 
-LABELS_CURE = "Check that labels and scores belong together."
-NAN_CURE = (
+LABELS_HINT = "Check that labels and scores belong together."
+NAN_HINT = (
     "Repair the scores; leave padding out with where or ignore_index (--where, --ignore-index); or rank NaN last with "
     'nan_policy="lowest" (--nan-policy lowest).'
 )
 
 
-def label_cure(dtype: object) -> str:
+def label_hint(dtype: object) -> str:
     """Return the advice for labels of a dtype that is not an integer."""
     kind, name = getattr(dtype, "kind", "O"), str(dtype)
     if kind in "UST" or name.startswith(("str", "large_str", "category", "dict")):
@@ -32,20 +33,20 @@ def label_cure(dtype: object) -> str:
             "Turn class names into the numbers of their columns, for example with [names.index(label) for label in "
             "labels], or numpy.unique(labels, return_inverse=True)[1] if the columns are in the order of the names."
         )
-    cure = "Convert them with labels.astype(int)"
+    hint = "Convert them with labels.astype(int)"
     if kind == "f":
-        return f"{cure}; if NaN means unlabelled, fill it with -1 first."
-    return f'{cure}, nullable ones with labels.astype("Int64").' if kind == "b" else f"{cure}."
+        return f"{hint}; if NaN means unlabelled, fill it with -1 first."
+    return f'{hint}, nullable ones with labels.astype("Int64").' if kind == "b" else f"{hint}."
 
 
-def range_cure(least: int, most: int, n_classes: int) -> str:
+def range_hint(least: int, most: int, n_classes: int) -> str:
     """Return the advice for class numbers from ``least`` (the least that is not negative) to ``most``."""
     if least >= 1 and most == n_classes:
-        return f"They look as if counted from 1: if so, subtract 1. {LABELS_CURE}"
-    return LABELS_CURE
+        return f"They look as if counted from 1: if so, subtract 1. {LABELS_HINT}"
+    return LABELS_HINT
 
 
-def sum_cure(total: float, n_multi_hot: int) -> str:
+def sum_hint(total: float, n_multi_hot: int) -> str:
     """Return the advice for soft labels whose rows do not sum to 1; ``total`` is the first such sum."""
     if n_multi_hot:
         return (
@@ -149,7 +150,7 @@ class ScoresError(AvgkError, ValueError):
     >>> import numpy as np, avgk_dask as avgk
     >>> avgk.evaluate(np.array([[0.5, np.nan]]), k=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    avgk_dask.errors.ScoresError: scores must not hold NaN; got 1 ... sample 0, class 1. ...
+    avgk_dask.errors.ScoresError: scores must not contain NaN; got 1, ... sample 0, class 1. ...
     """
 
 

@@ -46,9 +46,9 @@ def nll(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
@@ -113,9 +113,9 @@ def brier(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
@@ -176,9 +176,9 @@ def one_versus_all(
         ``"logistic"``: l(+1, p) = -log p, l(-1, p) = -log(1 - p). ``"squared"``: (1 - p)**2 and p**2. ``"exponential"``:
         sqrt((1 - p) / p) and sqrt(p / (1 - p)).
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
@@ -239,9 +239,9 @@ def evaluate_losses(
     losses
         ``"nll"``, ``"brier"``, or a loss of ``one_versus_all``: ``"logistic"``, ``"squared"``, ``"exponential"``.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
@@ -333,9 +333,9 @@ def mu(name: str, n_classes: int | None = None) -> float:
 def regret_bound(name: str, regret: float, n_classes: int | None = None) -> float:
     """Return how far estimated probabilities can be from the true ones: E ||eta - eta_hat||_1 <= sqrt(2 / mu * regret).
 
-    The regret is the mean loss of the estimates minus that of the true probabilities eta. The bounded quantity is the
-    mean over samples of the sum over classes of abs(eta - eta_hat). It in turn bounds the loss of accuracy of average-k
-    and top-k sets that are made from estimates.
+    The regret is the mean loss of the estimates minus the mean loss of the true probabilities eta. The bounded quantity
+    is the mean over samples of the sum over classes of abs(eta - eta_hat). It in turn bounds the loss of accuracy of
+    average-k and top-k sets that are made from estimates.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Array, Bools, Dtype, Floats, Ints
-from .errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError, label_cure, range_cure, sum_cure
+from .errors import AvgkError, DtypeError, LabelsError, OptionError, ScoresError, label_hint, range_hint, sum_hint
 
 Refusal = type[AvgkError]
 
@@ -121,7 +121,7 @@ def check_label_dtype(dtype: object, ndim: int) -> None:
     kind, size = getattr(dtype, "kind", "O"), getattr(dtype, "itemsize", 0)
     if ndim == 1 and kind not in "iu":
         raise DtypeError(
-            f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. {label_cure(dtype)}"
+            f"labels must be integers (or an N x C matrix of probabilities); got dtype {dtype}. {label_hint(dtype)}"
         )
     if ndim == 2 and (kind not in "fiub" or size > 8):
         raise DtypeError(
@@ -135,9 +135,9 @@ def check_label_range(labels: Array, n_classes: int, first: int | None = None) -
     if bad.size:
         flat = labels.reshape(-1)
         sample = "" if first is None else f" at sample {first + int(bad[0])}"
-        cure = range_cure(int(flat[flat >= 0].min()), int(flat.max()), n_classes)
+        hint = range_hint(int(flat[flat >= 0].min()), int(flat.max()), n_classes)
         raise LabelsError(
-            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {flat[bad[0]]}{sample}. {cure}"
+            f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {flat[bad[0]]}{sample}. {hint}"
         )
 
 
@@ -188,7 +188,7 @@ def sum_error(n_rows: int, sample: int, total: float, n_multi_hot: int) -> Label
     rows = "1 row that does" if n_rows == 1 else f"{n_rows:,} rows that do"
     return LabelsError(
         f"labels must be probabilities that sum to 1 for each sample; got {rows} not, the first at sample {sample}, "
-        f"whose sum is {total:.6g}{': this looks like multi-label data' if n_multi_hot else ''}. {sum_cure(total, n_multi_hot)}"
+        f"whose sum is {total:.6g}{': this looks like multi-label data' if n_multi_hot else ''}. {sum_hint(total, n_multi_hot)}"
     )
 
 
@@ -315,11 +315,11 @@ def _as_array(values: object, argument: str, refusal: Refusal) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         raise refusal(
             f"{argument} must be an array; got {_kind(values)} that NumPy cannot read ({str(error).rstrip('.')}). "
-            f"{_array_cure(values, argument)}"
+            f"{_array_hint(values, argument)}"
         ) from error
 
 
-def _array_cure(values: Any, argument: str) -> str:
+def _array_hint(values: Any, argument: str) -> str:
     """Return the advice for values that NumPy cannot read; for torch tensors, the methods to call."""
     if type(values).__module__.split(".")[0] != "torch":
         return "Convert them to one array first."

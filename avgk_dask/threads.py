@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 #: How to start processes instead of forking.
-FORK_CURE = 'start processes with multiprocessing.set_start_method("spawn") or "forkserver"'
+FORK_HINT = 'start processes with multiprocessing.set_start_method("spawn") or "forkserver"'
 #: If this process was forked, the modules imported before the fork and the clients of its parent.
 _PARENT_MODULES: set[str] = set()
 _PARENT_CLIENTS: WeakSet[Any] = WeakSet()
@@ -92,7 +92,7 @@ def cluster_client() -> Any:
     if client in _PARENT_CLIENTS:
         raise ClusterError(
             "the Dask client belongs to the parent process: its threads do not survive a fork. "
-            f"Create a client in this process, or {FORK_CURE}."
+            f"Create a client in this process, or {FORK_HINT}."
         )
     return client
 

@@ -194,9 +194,9 @@ def breakdown(
     names
         A name for each class, or for each group in ascending order. By default those stored with the scores.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -242,7 +242,7 @@ def breakdown(
 
     Notes
     -----
-    Cost: that of ``evaluate`` without straddle strengths, about one read, and some 16 bytes for each group and budget.
+    Cost: that of ``evaluate`` without straddle strengths, about one read, and about 16 bytes per group and budget.
     The groups of samples stay in memory with the labels, a few bytes per sample; classes do not.
     ``thresholds="own"`` retains the scores that may be above the thresholds of groups: one read if they fit 128 MB
     (about 800,000 samples with k up to 10), else two, for any number of groups; one more if the threshold of some group

@@ -44,7 +44,7 @@ from .options import BudgetsLike, LabelsLike, Missing, Named, NanPolicy, ScanOpt
 
 Rule = Literal["top", "average"]
 RULES: tuple[Rule, ...] = ("top", "average")
-#: Columns of the second model in a table of two: its own counts follow those of the first, the shared ones are common.
+#: Columns of the second model in a table of two: its own counts follow those of the first, shared columns appear once.
 _SECOND = {ONE: ONE, LABELLED: LABELLED, HIT: 5, TOP_HIT: 6, SIZE: 7}
 
 
@@ -176,9 +176,9 @@ def compare(
     straddle
         Whether to also compute the straddle strengths of each, as ``evaluate`` does.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     clusters
         One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
         are those of independent clusters. Nothing else changes. By default each sample is independent.

@@ -54,9 +54,9 @@ def error_curve(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -85,7 +85,7 @@ def error_curve(
     Notes
     -----
     Cost: up to 128 classes that of ``evaluate`` with C budgets, usually one read. Beyond, two reads with hard labels, and
-    some 20 ns for each score; memory then grows with the number of distinct label scores (32 bytes each in every tally,
+    about 20 ns per score; memory then grows with the number of distinct label scores (32 bytes each in every tally,
     of which a process holds up to some 20), and tasks hold whole rows of a band. With soft labels all C thresholds are
     searched, in a number of reads that grows with C (``attrs["reads"]``).
 
@@ -139,12 +139,12 @@ def _curves_of_thresholds(run: Run) -> tuple[int, Weights, Weights]:
 
 @dataclass(frozen=True)
 class SmallestK(ShownAsTable):
-    """The least budgets whose errors are at most a target, as ``smallest_k`` returns them; ``predict_sets`` accepts it.
+    """The smallest budgets whose errors are at most a target: the result of ``smallest_k``, which ``predict_sets`` accepts.
 
     Attributes
     ----------
     k
-        B / N, rounded up: as a budget of the same samples it means B labels in all.
+        B / N, rounded up: as a budget of the same samples it means B labels in total.
     value
         lambda, the (B + 1)-th largest score, which is the ``threshold`` of that budget.
     error
@@ -209,11 +209,11 @@ def smallest_k(
         N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that holds
         them. By default the labels stored with the scores.
     max_error
-        The target, a number from 0 to 1, as exact as budgets are: 0.01 means one in a hundred.
+        The target, a number from 0 to 1, parsed exactly, like budgets: 0.01 means one in a hundred.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -264,7 +264,7 @@ def smallest_k(
         assert search.labels is not None
         n_samples, n_labelled, n_hits = source.shape[0], search.labels.n_labelled, search.n_needed
         if not n_labelled:
-            raise LabelsError("labels must name the class of one sample at least; got none. Label some samples.")
+            raise LabelsError("at least one sample must be labelled; got none. Label some samples.")
         if n_hits > search.n_reachable:
             least = 1 - Fraction(search.n_reachable, n_labelled)
             raise BudgetError(

@@ -92,7 +92,7 @@ def ensemble(
     Returns
     -------
     LazyScores
-        float32, or float64 if a member has 64 bits. The labels are those of the first member that has labels; if several
+        float32, or float64 if a member has 64 bits. The labels come from the first member that has labels; if several
         members have labels, these must be equal, which is checked when labels are needed.
 
     Raises
@@ -141,21 +141,23 @@ def _check_list(members: Iterable[ScoresLike]) -> tuple[ScoresLike, ...]:
         )
     several = tuple(members)
     if not several:
-        raise OptionError("members must hold at least one matrix; got none. Pass the scores of several models.")
+        raise OptionError("members must contain at least one matrix; got none. Pass the scores of several models.")
     return several
 
 
 def _normalise(weights: Iterable[SupportsFloat] | None, n_members: int) -> tuple[float, ...]:
     """Return the weights divided by their exact sum, each rounded once."""
     if weights is not None and (not isinstance(weights, Iterable) or isinstance(weights, (set, frozenset, Mapping))):
-        raise OptionError(f"weights must be one for each of the {n_members} members; got {weights!r}. Pass a list.")
+        raise OptionError(
+            f"weights must have one entry for each of the {n_members} members; got {weights!r}. Pass a list."
+        )
     refuse_masked(weights, "weights")
     for index in axes_of(weights, "weights")[:1]:
         check_names(default_names(n_members, "members"), index, "member", OptionError)
     values = [1] * n_members if weights is None else list(weights)
     if len(values) != n_members:
         raise OptionError(
-            f"weights must be one for each of the {n_members} members; got {len(values)}. Pass one per member."
+            f"weights must have one entry for each of the {n_members} members; got {len(values)}. Pass one per member."
         )
     exact = [_parse_weight(weight) for weight in values]
     shares = tuple(float(weight / sum(exact)) for weight in exact)

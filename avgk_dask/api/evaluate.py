@@ -67,7 +67,7 @@ def evaluate(
 ) -> xr.Dataset:
     """Evaluate top-k and average-k classification for all budgets in one scan.
 
-    The average-k sets contain B = floor(N k) labels in all: those with scores greater than lambda, the (B + 1)-th
+    The average-k sets contain B = floor(N k) labels in total: those with scores greater than lambda, the (B + 1)-th
     largest of all scores, and as many ties with lambda as fit. The top-k set of a sample contains its k highest scores;
     ties go to the lowest class. Results are exact, and identical to the last bit for any chunking, scheduler and number
     of workers.
@@ -91,10 +91,10 @@ def evaluate(
         paper's listing; ``"spread"`` the first ones in a fixed pseudo-random order of (sample, class), which is the
         same for any chunking and takes one more read.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count. It
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used. It
         takes any form that labels take. The scores of samples that are left out are ignored.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply. A
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed. A
         negative label is different: its sample counts for thresholds and sizes, but not for errors.
     clusters
         One integer per sample, such as its document or patient: samples of a cluster may be alike, and standard errors
@@ -138,7 +138,7 @@ def evaluate(
         With hard labels, the standard errors of the errors and gains as estimates of their population values. They
         account for the threshold being found on the same samples, and for both errors being of the same samples. Two
         standard errors to either side cover the true value 95 times in 100, unless only a handful of samples or clusters
-        are in error: then they are too small. NaN for a single sample or cluster; those of gains also if
+        are in error: then they are too small. NaN for a single sample or cluster; errors of gains are also NaN if
         ``ties="spread"`` cut ties.
     ``relative_gain``
         adaptive_gain / top_k_error; NaN if top_k_error is 0.
@@ -157,7 +157,7 @@ def evaluate(
         The fraction of the pairs with a positive difference, and their mean difference (0 if there are no such pairs):
         d = weight * magnitude.
     ``straddle_bound``
-        The sum of d[k, o] over the orders; for k > C / 2 that of order 1 alone. If the scores are the true
+        The sum of d[k, o] over the orders; or only of order 1 if k > C / 2. If the scores are the true
         probabilities, it is a lower bound on adaptive_gain; for other scores it is only descriptive.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
         How far strength, weight and bound can be from the exact values. 0 up to 33 million ranked scores (N times twice

@@ -16,7 +16,7 @@ from ..arrays import Array
 from ..axis_names import Axes, names_from_list
 from ..engine.progress import current_progress
 from ..engine.run import count_progress
-from ..errors import LABELS_CURE, LabelsError, OptionError, ReadError, ScoresError
+from ..errors import LABELS_HINT, LabelsError, OptionError, ReadError, ScoresError
 from ..files import RowFile, is_row_file, open_file
 from ..files.rows import is_pickle
 from ..results.text import ShownAsTable
@@ -266,7 +266,7 @@ def _open_labels(labels: LabelsLike, rows: RowFile, options: Options | None, mis
         )
     if rows.n_samples is not None and column.shape[0] != rows.n_samples:
         raise LabelsError(
-            f"labels must be one for each of the {rows.n_samples} samples; got {column.shape[0]}. {LABELS_CURE}"
+            f"labels must have one entry for each of the {rows.n_samples} samples; got {column.shape[0]}. {LABELS_HINT}"
         )
     return column
 
@@ -284,7 +284,7 @@ def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter
             column = own if labels is None else _read_rows(labels, first, last)
             if column is not None and column.shape[0] != block.shape[0]:
                 raise LabelsError(
-                    f"labels must be one for each sample; got only {first + column.shape[0]}. {LABELS_CURE}"
+                    f"labels must have one entry per sample; got only {first + column.shape[0]}. {LABELS_HINT}"
                 )
             writer.append(block, column)
             advance(block.shape[0])
@@ -292,7 +292,7 @@ def _copy(rows: RowFile, labels: Array | StoredArray | None, writer: ScoreWriter
             raise _no_samples(rows)
         if labels is not None and labels.shape[0] != last:
             raise LabelsError(
-                f"labels must be one for each of the {last} samples; got {labels.shape[0]}. {LABELS_CURE}"
+                f"labels must have one entry for each of the {last} samples; got {labels.shape[0]}. {LABELS_HINT}"
             )
         current_progress(mine=True).enter("writing")  # the writer's last chunks
 

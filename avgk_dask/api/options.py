@@ -73,11 +73,11 @@ NanPolicy: TypeAlias = Literal["raise", "lowest"]
 Missing: TypeAlias = Literal["raise", "fill"]
 
 
-def check_word(name: str, value: object, words: Any, cure: str = "Use one of these.") -> None:
+def check_word(name: str, value: object, words: Any, hint: str = "Use one of these.") -> None:
     """Refuse a value that is not one of the words of a Literal type, or of a table."""
     allowed = get_args(words) or tuple(words)
     if not (value is None or isinstance(value, str)) or value not in allowed:
-        raise OptionError(f"{name} must be {' or '.join(map(repr, allowed))}; got {_short(value)}. {cure}")
+        raise OptionError(f"{name} must be {' or '.join(map(repr, allowed))}; got {_short(value)}. {hint}")
 
 
 def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
@@ -87,10 +87,10 @@ def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
         raise OptionError(f"{name} must be {allowed}; got {_short(value)}. Leave it out for the default.")
 
 
-def check_count(name: str, value: object, cure: str) -> None:
+def check_count(name: str, value: object, hint: str) -> None:
     """Refuse a value that is not a positive integer."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise OptionError(f"{name} must be a positive integer; got {_short(value)}. {cure}")
+        raise OptionError(f"{name} must be a positive integer; got {_short(value)}. {hint}")
 
 
 def check_nan_policy(nan_policy: object) -> None:

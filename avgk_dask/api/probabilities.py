@@ -35,7 +35,7 @@ class Activated(LazyTransform):
     def as_source(self, labels: LabelsLike, **options: Unpack[SourceOptions]) -> Source:  # noqa: D102
         logits = as_source(self.scores, labels, **options)
         refuse_truncated(logits, f"a {self.activation}")
-        return logits.with_transform(ACTIVATIONS[self.activation].of(logits, self.temperature))
+        return logits.with_transform(ACTIVATIONS[self.activation].from_logits(logits, self.temperature))
 
     def __repr__(self) -> str:
         return self._describe(f"{self.activation} of {place_of(self.scores)}, temperature {self.temperature:g}")
@@ -146,8 +146,8 @@ class Balanced(LazyTransform):
         refuse_truncated(source, "balanced scores")
         if source.n_classes != self.frequencies.size:
             raise OptionError(
-                f"frequencies must be {source.n_classes}, one for each class; got {self.frequencies.size}. "
-                "Count the labels with numpy.bincount(labels, minlength=C)."
+                f"frequencies must have {source.n_classes} numbers, one per class; got {self.frequencies.size}. Count "
+                "the labels with numpy.bincount(labels, minlength=C)."
             )
         return source.with_transform(Balance(self.frequencies, source.dtype))
 
@@ -219,7 +219,7 @@ def balanced(scores: ScoresLike, frequencies: Array | Sequence[float]) -> LazySc
     if values.ndim != 1 or not values.size or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
         shown = " ".join(repr(frequencies).split())
         raise OptionError(
-            f"frequencies must be numbers of at least 0, one for each class, and not all 0; got {shown!s:.80}. "
-            "Count the labels with numpy.bincount(labels, minlength=C)."
+            f"frequencies must be nonnegative numbers, one per class and not all 0; got {shown!s:.80}. Count the "
+            "labels with numpy.bincount(labels, minlength=C)."
         )
     return Balanced(scores, values / values.sum())

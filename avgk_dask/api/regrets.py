@@ -37,7 +37,7 @@ def adaptive_gain(
 ) -> xr.Dataset:
     """Compute how many fewer errors the best average-k sets make than the best top-k sets, in both forms of the paper.
 
-    If the true probabilities eta are known, the best sets are those of eta itself.
+    If the true probabilities eta are known, the best sets are the sets of eta itself.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def adaptive_gain(
     k
         Integer budget or sequence of integer budgets in 1..C; duplicates count once.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -111,7 +111,7 @@ def adaptive_gain(
 
 
 def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progress: bool | None = None) -> xr.Dataset:
-    """Compute how many more errors any sets make than the best sets with the same number of labels in all.
+    """Compute how many more errors any sets make than the best sets with the same number of labels in total.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def regret(sets: ScoresLike, eta: ScoresLike, *, where: LabelsLike = None, progr
     eta
         N x C matrix of the true probabilities, whose rows sum to 1; as ``scores`` elsewhere.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 
@@ -203,7 +203,7 @@ def plug_in_regret(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once. Top-k needs integers.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -216,7 +216,7 @@ def plug_in_regret(
     ``top_k_error, average_k_error``
         Expected errors of the sets of the scores: 1 - (sum of eta inside the sets) / N.
     ``top_k_regret, average_k_regret``
-        These errors less those of the sets of eta.
+        These errors minus the errors of the sets of eta.
     ``plug_in_bound``
         The mean over samples of the sum over classes of abs(eta - score), an upper bound on both regrets. NaN if a
         score is not in [0, 1].
@@ -295,7 +295,7 @@ def _labelled_by_itself(truth: Source) -> Source:
 
 
 def _as_sets(sets: ScoresLike, source: Source) -> da.Array:
-    """Return boolean sets of the right shape as a Dask array; those of samples left out are empty."""
+    """Return boolean sets of the right shape as a Dask array; the sets of excluded samples are empty."""
     array, shape = lazy_matrix(sets, "sets"), (*source.sample_shape, source.shape[1])
     if array.dtype != bool or tuple(array.shape) != tuple(shape):
         raise ScoresError(

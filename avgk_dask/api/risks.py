@@ -1,4 +1,4 @@
-"""``risk``, error plus the cost of labels, as a function of the threshold, and ``best_threshold``, its minimum."""
+"""``risk``, the error plus the cost of labels at given thresholds, and ``best_threshold``, which minimises it."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def risk(
     thresholds
         Number or sequence of numbers, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
     cost
-        Cost of a label, at least 0; a float means the decimal that Python prints for it. By default the threshold
-        itself (of any sign), which is the best threshold for that cost if the scores are the true probabilities. Each
-        threshold then has its own cost, so that the risks of different thresholds are not comparable.
+        Cost of a label, at least 0; a float is read as the decimal that Python prints for it. By default the cost
+        equals the threshold (of any sign): if the scores are the true probabilities, the best threshold for a cost is
+        the cost itself. The risks of different thresholds are then not comparable, because their costs differ.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -77,9 +77,9 @@ def risk(
     Returns
     -------
     Dataset
-        Over ``threshold``, in the order of the argument; without dimension for a single number.
+        Over ``threshold``, in the order of the argument; scalar for a single number.
     ``error``
-        Fraction of the labelled samples whose label has no score > t, expected with soft labels.
+        Fraction of the labelled samples whose label scores at most t; with soft labels, the expected fraction.
     ``average_set_size``
         (Number of scores > t) / N.
     ``risk``
@@ -131,7 +131,7 @@ def risk(
 
 @dataclass(frozen=True)
 class BestThreshold(ShownAsTable):
-    """The threshold of least risk, as ``best_threshold`` returns it; ``predict_sets`` accepts it.
+    """The threshold of least risk: the result of ``best_threshold``, which ``predict_sets`` accepts.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class BestThreshold(ShownAsTable):
     risk
         error + cost * average_set_size.
     error
-        Fraction of the labelled samples whose label is outside its set, expected with soft labels.
+        Fraction of the labelled samples whose label is outside its set; with soft labels, the expected fraction.
     average_set_size
         (Number of scores > t) / N.
     cost
@@ -178,9 +178,9 @@ def best_threshold(
     """Find the threshold whose sets {score > t} have the least risk, error + cost * average set size, over all t.
 
     Exact: no other threshold has a lower risk on these data. If the scores are the true probabilities, the cost itself
-    is a best threshold; for estimated scores it usually is not. If risks are equal, the smallest sets are preferred, that
-    is the highest threshold. Among thresholds with the same sets, the least is returned: the highest score outside the
-    sets, as in ``threshold``, or -inf if all scores are inside.
+    is a best threshold; for estimated scores it usually is not. If several sets have the least risk, the smallest sets
+    win. The lowest threshold with these sets is returned, as in ``threshold``: the highest score outside the sets,
+    or -inf if all scores are inside.
 
     Parameters
     ----------
@@ -190,12 +190,12 @@ def best_threshold(
         N integers (negative, masked or null: unlabelled), N class names, or an N x C matrix of true probabilities; or
         the path of a store or file that holds them. By default the labels stored with the scores.
     cost
-        Cost of a label in a set, relative to a missed label, which costs 1: a finite number of at least 0, as exact as
-        budgets are.
+        Cost of a label in a set, where a missed label costs 1: a finite number of at least 0. It is parsed exactly,
+        like budgets.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -213,7 +213,7 @@ def best_threshold(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     LabelsError
-        If the labels do not fit the scores, or no sample has one.
+        If the labels do not fit the scores, or no sample is labelled.
     OptionError
         If the cost is not a finite number of at least 0.
     MemoryLimitError, StoreError
@@ -249,4 +249,4 @@ def best_threshold(
 
 
 def _parse_cost(cost: BudgetLike) -> Fraction:
-    return parse_bounded("cost", cost, "Pass the cost of a label relative to that of a miss.")
+    return parse_bounded("cost", cost, "Pass the cost of a label relative to a missed label.")

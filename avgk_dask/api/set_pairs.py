@@ -59,9 +59,9 @@ def set_pairs(
     names
         A name for each class. By default those stored with the scores.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -81,7 +81,7 @@ def set_pairs(
     ScoresError, DtypeError
         If the scores are not a matrix of real numbers, or contain NaN.
     OptionError
-        If ``n_pairs`` is not a positive integer, or the number of names is not that of classes.
+        If ``n_pairs`` is not a positive integer, or there is not one name per class.
     MemoryLimitError, StoreError
         If a task cannot fit its share of memory (checked before reading), or the store cannot be opened or read.
 
@@ -199,8 +199,7 @@ def set_utility(
     check_result(result, ["set_size_count", "top_k_error"])
     if "set_hit_count" not in result:
         raise OptionError(
-            "result must have set_hit_count, which requires class numbers as labels; got it without. "
-            "Pass labels to evaluate."
+            "result has no set_hit_count, which evaluate computes if labels are class numbers. Pass labels to evaluate."
         )
     check_result(result, ["set_hit_count"])
     names = [utility] if isinstance(utility, str) else list(dict.fromkeys(utility))

@@ -30,7 +30,7 @@ from ..engine.run import Run, open_compute
 from ..engine.search import cut_pass
 from ..engine.tasks import GraphNode, clone_key
 from ..engine.ties import Selection
-from ..errors import NAN_CURE, BudgetError, ScoresError
+from ..errors import NAN_HINT, BudgetError, ScoresError
 from ..exact.budgets import parse_budgets, show
 from ..kernels.dispatch import set_problem_size
 from ..kernels.keys import KEY_MAX, NAN_KEY, check_dtype, first_key_above, is_float
@@ -47,7 +47,7 @@ from .inputs.sources import as_lazy
 from .options import BudgetsLike, LabelsLike, NanPolicy, ScanOptions, ScoresLike, ThresholdsLike
 from .thresholds import find_selections, parse_threshold
 
-#: Part of the names of copied tasks, which must differ from those of the array they copy.
+#: Part of the names of copied tasks, which must differ from the names in the original array.
 _SEED = "avgk-waiting"
 
 
@@ -194,7 +194,7 @@ def refuse_nan(is_nan: Array, samples: Ints, first_class: int) -> None:
         return
     row, class_ = (int(i[0]) for i in np.nonzero(is_nan))
     raise ScoresError(
-        f"scores must not hold NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_CURE}"
+        f"scores must not contain NaN; got one at sample {samples[row]}, class {first_class + class_}. {NAN_HINT}"
     )
 
 
@@ -230,7 +230,7 @@ def average_k_sets(
     nan_policy: NanPolicy = "raise",
     ties: Ties = "first",
 ) -> da.Array | xr.DataArray:
-    """Return the average-k sets: every label above one global threshold, floor(N k) in all, exactly.
+    """Return the average-k sets: every label above one global threshold, floor(N k) in total, exactly.
 
     A class is in the set of a sample if its score is greater than lambda, the (B + 1)-th largest of all scores with
     B = floor(N k), or if it is one of the B - n_above ties with lambda that are kept. Lazy: reads metadata
@@ -243,9 +243,9 @@ def average_k_sets(
     k
         Budget in (0, C].
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     ties
@@ -310,9 +310,9 @@ def top_k_sets(
     k
         Integer budget in 1..C.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -370,9 +370,9 @@ def predict_sets(
     threshold
         Number, or a result of ``threshold``, ``best_threshold`` or ``evaluate`` for one k.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 

@@ -390,33 +390,33 @@ def _values(reader: StoredReader) -> ValuesInfo:
 def _advice(facts: StoreFacts, labels: Labels, values: ValuesInfo | None) -> list[str]:
     """Return possible improvements, each with a remedy."""
     advice = []
-    cure = "avgk ingest writes such a store."
+    hint = "avgk ingest writes such a store."
     if facts.n_missing_chunks:
         advice.append(
             f"{facts.n_missing_chunks:,} {'chunk is' if facts.n_missing_chunks == 1 else 'chunks are'} missing. "
             'Evaluating raises an error, unless missing="fill" (on the command line --missing fill) is set.'
         )
     if facts.n_columns > 1:
-        advice.append(f"Chunks split the classes into {facts.n_columns} parts; whole rows are faster: {cure}")
+        advice.append(f"Chunks split the classes into {facts.n_columns} parts; whole rows are faster: {hint}")
     if facts.is_file:
         advice.append(
             "A file has no checksums of its rows: changed bits are not detected. avgk ingest writes a store with checksums."
         )
         if facts.is_in_memory:
             advice.append(
-                f"This file can only be read from front to back: each process that reads it holds all {facts.n_bytes:,} bytes "
-                "of scores. A store is read in bands: avgk ingest writes one."
+                f"This file can only be read sequentially: each process that reads it holds all {facts.n_bytes:,} "
+                "bytes of scores. A store is read in bands: avgk ingest writes one."
             )
         return advice + _value_advice(labels, values)
     unit = facts.object_bytes
     if unit < _SMALL_CHUNK and facts.n_chunks > 1:
-        advice.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB are faster: {cure}")
+        advice.append(f"Chunks of {unit:,} bytes are small; 8 to 16 MB are faster: {hint}")
     if unit > _LARGE_CHUNK:
-        advice.append(f"Chunks of {unit:,} bytes need much memory; 8 to 16 MB are as fast: {cure}")
+        advice.append(f"Chunks of {unit:,} bytes need much memory; 8 to 16 MB are as fast: {hint}")
     if facts.is_remote and facts.shards is None and facts.n_chunks > _MANY_OBJECTS:
-        advice.append(f"{facts.n_chunks:,} objects are many; shards of several chunks need fewer requests: {cure}")
+        advice.append(f"{facts.n_chunks:,} objects are many; shards of several chunks need fewer requests: {hint}")
     if not any("blosc" in codec for codec in facts.codecs) and len(facts.codecs) > 1:
-        advice.append(f"Blosc lz4 with bit shuffle decodes faster than these codecs: {cure}")
+        advice.append(f"Blosc lz4 with bit shuffle decodes faster than these codecs: {hint}")
     if not facts.has_manifest:
         undetected = "swapped chunks" if facts.has_checksum else "swapped chunks and changed bits"
         advice.append(f"There is no manifest: {undetected} are not detected. avgk ingest writes one.")

@@ -1,4 +1,4 @@
-"""The ambiguity analysis alone: ``straddle_strength``, ``ranked_supports`` and ``supports_overlap``.
+"""The ambiguity analysis without an evaluation: ``straddle_strength``, ``ranked_supports`` and ``supports_overlap``.
 
 ``evaluate`` computes the same variables from its own scan; these functions scan the ranked scores only.
 """
@@ -59,9 +59,9 @@ def straddle_strength(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -75,15 +75,15 @@ def straddle_strength(
         Over ``k`` and ``order`` = 1..min(k, C - k), with the variables below. Strengths are NaN if a score of the
         compared ranks is infinite or NaN; weights are still exact.
     ``straddle_strength``
-        The mean above.
+        The mean defined above.
     ``straddle_weight, straddle_magnitude``
         The fraction of pairs with a positive difference, and their mean difference (0 if there are no such pairs);
         strength = weight * magnitude.
     ``straddle_bound``
-        Over ``k``: the sum of the strengths over the orders, for k > C / 2 order 1 alone. If the scores are
-        the true probabilities, the error of average-k is lower than that of top-k by at least this bound.
+        Over ``k``: the sum of the strengths over all orders, or the strength of order 1 if k > C / 2. If the scores are
+        the true probabilities, average-k has a lower error than top-k, by at least this bound.
     ``straddle_strength_error, straddle_weight_error, straddle_bound_error``
-        How far these can be from the exact values; 0 if they are exact.
+        Upper bounds on the numerical errors of these values; 0 if the values are exact.
 
     Raises
     ------
@@ -97,8 +97,9 @@ def straddle_strength(
     Notes
     -----
     Cost: one read of the store, and k (k + 1) / 2 sums over pairs for budgets up to k: little for k = 10, several
-    times the read for k = 100. Exact, rounded once, if the N x 2k ranked scores, or their distinct values, fit
-    ``avgk.ranked-bytes`` (128 MB: 33 million scores of 32 bits); otherwise from histograms, with certified errors.
+    times the read for k = 100. The result is exact, rounded once, if the N x 2k ranked scores or their distinct values
+    fit ``avgk.ranked-bytes`` (128 MB: 33 million scores of 32 bits). Otherwise it is computed from histograms, with
+    error bounds.
 
     Examples
     --------
@@ -132,7 +133,9 @@ def ranked_supports(
     progress: bool | None = None,
     checkpoint: PlaceLike = None,
 ) -> xr.Dataset:
-    """Compute the support of ranked scores, [smallest, largest] value of the r-th highest, and their distribution.
+    """Compute the support and the histogram of the scores of each rank.
+
+    The support of rank r is the range from the smallest to the largest r-th highest score over all samples.
 
     Parameters
     ----------
@@ -143,12 +146,12 @@ def ranked_supports(
     bins
         Number of bins of the histograms, equally wide over the support of each rank.
     log
-        Whether the bins have equal width on a log scale instead, if all scores of the rank are positive and the largest
-        is more than ten times the smallest.
+        Whether the bins have equal width on a log scale instead. It applies to ranks whose scores are all positive and
+        span more than a factor of ten.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -163,7 +166,8 @@ def ranked_supports(
     ``support_low, support_high``
         Smallest and largest value of the score of that rank over all samples.
     ``ranked_count(rank, bin), bin_low(rank, bin)``
-        Number of samples with a score from ``bin_low`` up to the next bin's; the last bin ends with the support.
+        Number of samples with a score between ``bin_low`` and the ``bin_low`` of the next bin; the last bin ends at
+        ``support_high``.
 
     Raises
     ------
@@ -222,9 +226,9 @@ def supports_overlap(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -270,7 +274,7 @@ def supports_overlap(
 
 
 def _scan(source: Source, n_ranks: int, budgets: Sequence[Fraction], options: ScanOptions) -> tuple[Ambiguity, Named]:
-    """Read the ranked scores, and nothing else."""
+    """Read only the ranked scores, and analyse them."""
     with options.run(source, "straddle") as run:
         source = run.source
         search = find_thresholds(run, [], n_ranked=n_ranks)
@@ -289,5 +293,5 @@ def _parse_ranks(ranks: RanksLike, n_classes: int) -> list[int]:
             )
         numbers.append(int(rank))
     if not numbers:
-        raise OptionError("ranks must name at least one rank; got an empty sequence. Pass a number or several.")
+        raise OptionError("ranks must contain at least one rank; got an empty sequence. Pass a number or several.")
     return numbers

@@ -46,7 +46,7 @@ from .options import (
 
 @dataclass(frozen=True)
 class Threshold(ShownAsTable):
-    """The threshold of one budget, as ``threshold`` returns it; ``predict_sets`` accepts it.
+    """The threshold of one budget: the result of ``threshold``, which ``predict_sets`` accepts.
 
     Attributes
     ----------
@@ -114,9 +114,9 @@ def threshold(
     k
         Budget or sequence of budgets in (0, C]; duplicates count once.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -235,7 +235,9 @@ def parse_thresholds(thresholds: ThresholdsLike) -> tuple[list[Real], bool]:
             raise OptionError(f"thresholds must be numbers; got {number!r}. Pass integers or floats.")
         numbers.append(number)
     if not numbers:
-        raise OptionError("thresholds must name at least one number; got an empty sequence. Pass a number or several.")
+        raise OptionError(
+            "thresholds must contain at least one number; got an empty sequence. Pass a number or several."
+        )
     return numbers, are_several(values)
 
 
@@ -252,8 +254,8 @@ def parse_threshold(threshold: ThresholdsLike) -> Real:
         ) from error
     if len(numbers) > 1:
         raise OptionError(
-            f"threshold must be a single number; got {len(numbers)} of them. "
-            "Pass one, for example result.threshold.sel(k=5)."
+            f"threshold must be a single number; got {len(numbers)} numbers. Pass one, for example "
+            "result.threshold.sel(k=5)."
         )
     return numbers[0]
 
@@ -266,7 +268,7 @@ def fits_a_float(value: SupportsFloat) -> bool:
         return False
 
 
-def parse_bounded(name: str, value: BudgetLike, cure: str, most: float = math.inf) -> Fraction:
+def parse_bounded(name: str, value: BudgetLike, hint: str, most: float = math.inf) -> Fraction:
     """Return a number from 0 to ``most`` as an exact fraction, parsed like a budget."""
     try:
         number = parse_budget(value)
@@ -274,7 +276,7 @@ def parse_bounded(name: str, value: BudgetLike, cure: str, most: float = math.in
         number = Fraction(-1)
     if not 0 <= number <= most or not fits_a_float(number):
         rule = "a finite number of at least 0" if most == math.inf else f"a number from 0 to {most}"
-        raise OptionError(f"{name} must be {rule}; got {value!r}. {cure}")
+        raise OptionError(f"{name} must be {rule}; got {value!r}. {hint}")
     return number
 
 
@@ -300,9 +302,9 @@ def average_set_size_at(
     thresholds
         Number or sequence of numbers, or a result of ``threshold``, ``best_threshold`` or ``evaluate``.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -367,11 +369,11 @@ def threshold_at(
     scores
         N x C matrix, classes last, all other axes samples: any array, a frame, or the path of a store or file.
     average_set_sizes
-        Number or sequence of numbers of at least 0, as exact as budgets are.
+        Number or sequence of numbers of at least 0, parsed exactly, like budgets.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -395,7 +397,7 @@ def threshold_at(
 
     Notes
     -----
-    Cost: that of ``threshold``, for any number of sizes.
+    Cost: the same as ``threshold``, for any number of sizes.
 
     Examples
     --------

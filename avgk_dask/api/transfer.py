@@ -78,9 +78,9 @@ def transfer(
         ``"expected"`` takes the threshold at floor((n + 1) k - C) labels instead of floor(n k). The expected set size
         of a new sample is then at most k, for any distribution, if calibration and new samples are exchangeable.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     calibration_where
         The same for the calibration scores, as ``where``.
     nan_policy
@@ -157,7 +157,7 @@ def transfer(
     source = as_source(scores, labels, **options.opening)
     if calibration.n_classes != source.n_classes:
         raise ScoresError(
-            f"calibration_scores must have the classes of the scores, {source.n_classes}; got {calibration.n_classes}. "
+            f"calibration_scores must have {source.n_classes} classes, like the scores; got {calibration.n_classes}. "
             "Pass scores of the same model, or of one with the same classes."
         )
     check_same_classes(scores, calibration_scores, "calibration_scores")

@@ -50,7 +50,7 @@ RULES = ("average", "top", "threshold", "conformal")
 
 @dataclass(frozen=True)
 class SetChoice:
-    """The sets to write: those of a budget, those above a threshold, or those of a conformal predictor (with groups)."""
+    """The sets to write: the sets of a budget, of a threshold, or of a conformal predictor (with groups)."""
 
     rule: str = "average"
     k: BudgetLike | None = None
@@ -66,8 +66,8 @@ class SetChoice:
         present = [name for name in ("k", "threshold", "predictor") if getattr(self, name) is not None]
         if present != [needed]:
             raise OptionError(
-                f"{needed} must be the only argument for the rule {self.rule}; got {' and '.join(present) or 'none'}. "
-                "The rules average and top need a budget."
+                f"the rule {self.rule!r} needs {needed}, and no other of k, threshold and predictor; got "
+                f"{' and '.join(present) or 'none'}. The rules average and top need a budget."
             )
 
 

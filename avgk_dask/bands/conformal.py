@@ -47,7 +47,7 @@ from .probabilities import rows_outside
 NEVER = KEY_MAX
 #: Rows of probabilities may sum to this much: costs of all classes fit an integer of 64 bits.
 MOST_SUM = 2
-#: The least number of bits for a probability, next to a penalty.
+#: Minimum number of bits for a probability, next to a penalty.
 _LEAST_BITS = 40
 
 
@@ -110,7 +110,7 @@ class ConformalMethod(ABC):
         return not (levels > self.everything).any()
 
     def on_new_samples(self, dtype: Dtype) -> Self:
-        """Return the method for samples other than those of the calibration, with scores of any dtype."""
+        """Return the method for new samples, not used in the calibration, with scores of any dtype."""
         return replace(self, dtype=dtype)
 
     def levels_on(self, dtype: Dtype, levels: Ints, every: Bools) -> tuple[Ints, Bools]:
@@ -248,8 +248,8 @@ class Aps(_ByRank):
         bits = cost_bits(penalty, k_reg, n_classes)
         if bits < 0 or penalty * 2**bits >= 1 << 63:  # even if no rank is beyond k_reg
             raise OptionError(
-                f"penalty must be small enough for the sums of {n_classes} classes; got {float(penalty):g}. "
-                "Use one such as 0.01."
+                f"penalty must be small enough to be summed over {n_classes} classes; got {float(penalty):g}. Use one "
+                "such as 0.01."
             )
         return cls(dtype, bits, round(penalty * 2**bits), k_reg, seed)
 

@@ -34,7 +34,7 @@ class Pass:
     bands: tuple[int, ...] | None = None
     #: The class chunk to read from each of these bands, instead of whole bands.
     columns: tuple[int, ...] | None = None
-    #: The most tasks, for large states: each task then merges every band's state with the last one.
+    #: Maximum number of tasks, for large states: each task then merges every band's state with the last one.
     max_tasks: int | None = None
     #: Whether the work holds a band's whole rows, and the number of keys at which it counts scores: both take memory.
     holds_rows: bool = False
@@ -187,7 +187,7 @@ class UsableLabels:
     groups: Array | None = None
 
     @classmethod
-    def of(cls, labels: Array | None, n_classes: int) -> UsableLabels:
+    def from_labels(cls, labels: Array | None, n_classes: int) -> UsableLabels:
         """Return the usable labels of a band."""
         if labels is None:
             return cls()
@@ -208,7 +208,7 @@ class UsableLabels:
     def of_column(cls, column: Array | None, n_classes: int, *, are_packed: bool) -> UsableLabels:
         """Return the usable labels of a column, and its groups if both are packed in it."""
         labels, groups = SampleGroups(n_classes, are_packed).split(column)
-        return replace(cls.of(labels, n_classes), groups=None if groups is None else groups.astype(np.int32))
+        return replace(cls.from_labels(labels, n_classes), groups=None if groups is None else groups.astype(np.int32))
 
     @property
     def array(self) -> Array | None:

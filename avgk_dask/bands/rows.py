@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Array, Bools, Dtype, Ints
-from ..errors import LabelsError, ScoresError, label_cure
+from ..errors import LabelsError, ScoresError, label_hint
 from ..kernels import lanes_for, row_scratch
 from ..kernels.dispatch import gather_above, rank_top
 from ..kernels.keys import HALF_NAN, Keys, carrier, carrier_bits, carrier_floor, is_float, is_half
@@ -28,7 +28,7 @@ LISTED = 1 << 12
 _STREAMED = 1 << 17
 #: Rows listed at a time.
 _ROWS = 1 << 10
-_CURE = "Correct the dtype and chunks of the array."
+_HINT = "Correct the dtype and chunks of the array."
 
 
 def checked_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "scores") -> Array:
@@ -37,7 +37,7 @@ def checked_block(block: Any, dtype: Dtype, shape: tuple[int, ...] | None = None
     if plain.dtype.newbyteorder("=") != dtype or plain.ndim != 2 or shape not in (None, plain.shape):
         raise ScoresError(
             f"{what} must be {dtype}{'' if shape is None else f' of shape {shape}'}, as in their metadata; "
-            f"got a block of {plain.dtype} and shape {plain.shape}. {_CURE}"
+            f"got a block of {plain.dtype} and shape {plain.shape}. {_HINT}"
         )
     return plain.astype(dtype, copy=False)  # bytes in the other order would be other numbers
 
@@ -54,12 +54,12 @@ def check_labels(block: Any, block_info: Any = None) -> Array:
     labels = labels_to_ndarray(block) if hard else block_to_ndarray(block, "labels", LabelsError)
     if labels.shape != shape:
         raise LabelsError(
-            f"labels must be of shape {shape}, as in their metadata; got a block of shape {labels.shape}. {_CURE}"
+            f"labels must be of shape {shape}, as in their metadata; got a block of shape {labels.shape}. {_HINT}"
         )
     if labels.dtype.kind not in ("iu" if hard else "iufb") or labels.dtype.itemsize > 8:
         kind = "integers" if hard else "real numbers of up to 64 bits"
-        cure = f"{_CURE} {label_cure(labels.dtype)}" if hard else _CURE
-        raise LabelsError(f"labels must be {kind}, as in their metadata; got a block of {labels.dtype}. {cure}")
+        hint = f"{_HINT} {label_hint(labels.dtype)}" if hard else _HINT
+        raise LabelsError(f"labels must be {kind}, as in their metadata; got a block of {labels.dtype}. {hint}")
     return with_unlabelled(labels, np.zeros(shape, bool)) if hard else labels
 
 
@@ -69,7 +69,7 @@ def check_where(block: Any, block_info: Any = None) -> Array:
     if plain.dtype != bool or plain.shape != shape:
         raise ScoresError(
             f"where must be bool of shape {shape}, as in its metadata; got a block of {plain.dtype} and shape "
-            f"{plain.shape}. {_CURE}"
+            f"{plain.shape}. {_HINT}"
         )
     return plain
 
@@ -80,7 +80,7 @@ def _shape(block_info: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of a stretch of rows: those of row i are ``offsets[i]:offsets[i + 1]``."""
+    """The candidates of consecutive rows. The candidates of row i are ``offsets[i]:offsets[i + 1]``."""
 
     first_row: int
     offsets: Ints
@@ -187,8 +187,8 @@ def checked_slabs(slabs: Iterable[Array], dtype: Dtype, n_classes: int, labels: 
         yield slab
     if first_class != n_classes:
         raise ScoresError(
-            f"scores must have the {n_classes} classes of their metadata; got {first_class} when read. "
-            "Correct the shape and chunks of the array."
+            f"scores must have {n_classes} classes, as in their metadata; got {first_class} when read. Correct the "
+            "shape and chunks of the array."
         )
 
 
@@ -286,9 +286,11 @@ class RowChecks:
     first_refused: tuple[int, int, int] = NOWHERE
 
     @classmethod
-    def of(cls, slabs: Iterable[Array], labels: Array | None, band: int, dtype: Dtype, n_classes: int) -> RowChecks:
+    def from_slabs(
+        cls, slabs: Iterable[Array], labels: Array | None, band: int, dtype: Dtype, n_classes: int
+    ) -> RowChecks:
         """Return the rows of a band, none of them checked."""
-        usable = UsableLabels.of(labels, n_classes)
+        usable = UsableLabels.from_labels(labels, n_classes)
         return cls(whole_rows(slabs, dtype, n_classes, usable.array), usable, band)
 
     def strips(

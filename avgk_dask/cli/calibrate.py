@@ -108,17 +108,17 @@ def _calibrator(method: str, options: dict[str, float]) -> TemperatureScaling | 
 @click.option(
     "--calibration-option", multiple=True, metavar="KEY=VALUE", help="Storage option of CALIBRATION, such as anon=true."
 )
-@results_option("Write metrics.json and metrics.zarr to this folder, replacing those of an earlier run.")
+@results_option("Write metrics.json and metrics.zarr to this folder, replacing the results of an earlier run.")
 @options("nan missing json quiet checkpoint cluster")
 def transfer(
     call: Call, calibration: str, k: list[Fraction], guarantee: Guarantee, calibration_scores: str | None,
     calibration_option: tuple[str, ...], out: pathlib.Path | None,
 ) -> None:  # fmt: skip
-    """Apply the thresholds of one store to another: set sizes and errors, next to those of STORE's own thresholds.
+    """Apply the thresholds of one store to another: set sizes and errors, next to the results of STORE's own thresholds.
 
-    The thresholds come from the scores of CALIBRATION, which needs no labels. Both may be files, and LABELS are those of STORE,
-    as for avgk evaluate. --activation and --balanced FILE apply to both; --where, --ignore-index and --balanced labels refer to
-    STORE.
+    The thresholds come from the scores of CALIBRATION, which needs no labels. Both may be files. LABELS are the labels
+    of STORE, as for avgk evaluate. --activation and --balanced FILE apply to both; --where, --ignore-index and
+    --balanced labels refer to STORE.
 
     Example: avgk transfer scores.zarr scores.zarr -k 1:5
 
@@ -167,16 +167,17 @@ _ATTRIBUTES = (
 )
 @choice_option(
     "--method", words=tuple(CONFORMAL_METHODS),
-    text="Build sets by scores (lac), cumulative probabilities (aps), these with a penalty on late ranks (raps), or ranks.",
+    text="Build sets by scores (lac), cumulative probabilities (aps), cumulative probabilities with a penalty on late "
+        "ranks (raps), or ranks (top_k).",
 )  # fmt: skip
 @click.option("--by", metavar="NAME", help=f"Fit one threshold for each: {GROUPS}")
-@click.option("--new-by", metavar="NAME", help="Groups of STORE, if --by names only those of CALIBRATION.")
+@click.option("--new-by", metavar="NAME", help="Groups of STORE, if --by names only the groups of CALIBRATION.")
 @click.option("--penalty", metavar="P", help="For raps: penalty for each rank beyond --k-reg.  [default: 0.01]")
 @click.option("--k-reg", type=click.IntRange(min=0), help="For raps: number of ranks without a penalty.  [default: 5]")
 @click.option(
     "--seed", type=click.IntRange(min=0), help="For aps and raps: randomise the sets, which makes them smaller."
 )
-@click.option("--new-labels", metavar="NAME", help="Labels of STORE, if --labels names only those of CALIBRATION.")
+@click.option("--new-labels", metavar="NAME", help="Labels of STORE, if --labels names only the labels of CALIBRATION.")
 @click.option(
     "--out", type=click.Path(dir_okay=False), help="Write the predictor to this JSON file; an existing one is replaced."
 )

@@ -101,8 +101,8 @@ def _check_file(path: str) -> None:
         address = None
     if not isinstance(address, str):
         raise OptionError(
-            f"--scheduler-file must be what a scheduler wrote, JSON with its address; got {redact(path)!r}. Start one with "
-            f"dask scheduler --scheduler-file {redact(path)}."
+            f"not a scheduler file: {redact(path)!r} has no JSON with an address. Start one with dask scheduler "
+            f"--scheduler-file {redact(path)}."
         )
 
 

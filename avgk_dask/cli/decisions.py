@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     "--worst", type=click.IntRange(min=1), default=10, show_default=True, help="Number of classes or groups to show."
 )
 @results_option(
-    "Write metrics.json and metrics.zarr, with all classes or groups, and report.html to this folder, replacing those of an earlier run."
+    "Write metrics.json and metrics.zarr, with all classes or groups, and report.html to this folder, replacing the "
+    "results of an earlier run."
 )
 @click.option(
     "--pairs", "n_pairs", type=click.IntRange(min=1), metavar="N",
@@ -98,7 +99,9 @@ def breakdown(
 )
 @click.option("--name", "names", multiple=True, help="Name of a model; repeat for each store, in their order.")
 @click.option("--clusters", "clusters_name", metavar="NAME", help=CLUSTERS)
-@results_option("Write metrics.json, metrics.zarr and report.html to this folder, replacing those of an earlier run.")
+@results_option(
+    "Write metrics.json, metrics.zarr and report.html to this folder, replacing the results of an earlier run."
+)
 @click.option(
     "--straddle/--no-straddle", default=False, help="Compute straddle strengths, which explain gains, or not (default)."
 )
@@ -145,7 +148,7 @@ def compare(
 
 
 def _model_names(stores: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
-    """Return the names of the models: those of --name, or the last parts of their stores' paths."""
+    """Return the names of the models: the values of --name, or the last parts of the stores' paths."""
     from ..files.rows import SUFFIXES
     from ..store.where.addresses import redact
 

@@ -42,7 +42,9 @@ _LEAST_0 = click.FloatRange(min=0)
     "--max-error", metavar="E",
     help="Instead of -k: find the smallest k with at most this error, for average-k and for top-k. Takes two more reads.",
 )  # fmt: skip
-@results_option("Write metrics.json, metrics.zarr and report.html to this folder, replacing those of an earlier run.")
+@results_option(
+    "Write metrics.json, metrics.zarr and report.html to this folder, replacing the results of an earlier run."
+)
 @click.option(
     "--reliability", is_flag=True, help="Add a section on calibration to the report of --out. Takes three more reads."
 )
@@ -272,7 +274,7 @@ def sets(
 
     if sum(one is not None for one in (k, limit, predictor_file)) != 1 or (k is None and rule == "top"):
         raise OptionError(
-            "sets must be of one budget (-k 5), one threshold (--threshold 0.25) or one predictor (--conformal FILE). Pass one of these."
+            "pass exactly one of a budget (-k 5), a threshold (--threshold 0.25) and a predictor (--conformal FILE)."
         )
     if k is not None and len(k) != 1:
         raise OptionError(f"-k must be one budget for sets; got {len(k)}. Write one store for each.")
@@ -296,6 +298,6 @@ def sets(
     name = rule if written.k is None else f"{rule}-{written.k:g}"
     print_sentence(
         f"wrote {name} sets of {written.n_samples:,} samples x {written.n_classes:,} classes to {redact(out)}: "
-        f"{written.n_labels:,} labels in all"
+        f"{written.n_labels:,} labels in total"
         + ("" if written.threshold is None else f", threshold {written.threshold!r}")
     )

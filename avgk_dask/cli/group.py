@@ -209,7 +209,7 @@ class Group(click.Group):
 
 
 def _message(error: Exception) -> str:
-    """Return the message of an error; those of the system get an explanation."""
+    """Return the message of an error; errors of the operating system get an explanation."""
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return f"could not write the output: {error.strerror}. Make room, or choose another place."
     if isinstance(error, OSError) and not isinstance(error, AvgkError) and error.filename is not None:

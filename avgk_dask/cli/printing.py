@@ -185,16 +185,13 @@ class ResultsFolder:
 
 
 def check_out(out: pathlib.Path, names: tuple[str, ...] = _NAMES) -> None:
-    """Check that a folder for results is not a store, and has either no results or those of the same command."""
+    """Check that a folder for results is not a store, and has no results of another command."""
     from ..store.write.targets import is_store
 
     if is_store(out) or (out.exists() and not out.is_dir()):
-        raise OptionError(
-            f"--out must be a folder for the results; got {str(out)!r}, which is a store or a file. Choose another."
-        )
+        raise OptionError(f"--out must be a folder; {str(out)!r} is a store or a file. Choose another.")
     existing = [name for name in _NAMES if (out / name).exists()]
     if existing and existing != list(names):
         raise OptionError(
-            f"--out must be a folder without {', '.join(_NAMES)}, or with the results of the same command, which are replaced; "
-            f"got {str(out)!r} with {', '.join(existing)}. Choose another."
+            f"--out {str(out)!r} has the results of another command: {', '.join(existing)}. Choose another folder."
         )

@@ -38,9 +38,9 @@ from .tasks import Keeper, as_delayed, hash_labels, load_record, task, token_of
 
 #: Raised whenever the meaning of files changes.
 FORMAT = 4
-_CURE = "Use another place for the checkpoint, or remove it."
+_HINT = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
-#: The most tasks that hash class numbers, which are few bytes.
+#: Maximum number of tasks that hash class numbers, which are few bytes.
 _MOST_TASKS = 32
 
 
@@ -65,7 +65,7 @@ class Bands(Record):
     labels: Ints
 
     @classmethod
-    def of(cls, source: Source, labels: Sequence[int]) -> Bands:
+    def from_source(cls, source: Source, labels: Sequence[int]) -> Bands:
         """Return the bands of a source, given the hashes of their labels."""
         stamps = np.array([source.row_stamps(), labels], np.uint64).view(np.int64)
         return cls(np.asarray(source.unfiltered.rows, np.int64), *stamps)
@@ -120,7 +120,7 @@ class Checkpoint:
     hashed_folder: HashedFolder
     bands: Bands
     source: Source
-    #: The number of the current search, and that of its waves so far.
+    #: The number of the current search, and the number of its waves so far.
     _search: int = field(default=-1)
     _wave: int = field(default=0)
 
@@ -138,7 +138,7 @@ class Checkpoint:
         if not isinstance(plan, ScanPlan) or pass_.name != "scan":
             return
         bands = range(self.bands.scores.size) if pass_.bands is None else pass_.bands
-        parts, name = Wave.of(plan, bands).to_parts(), self._wave_name(self._wave)
+        parts, name = Wave.from_plan(plan, bands).to_parts(), self._wave_name(self._wave)
         if bytes(self.hashed_folder.read(name) or b"") != b"".join(parts):
             self.hashed_folder.remove([self._wave_name(self._wave + 1), name])  # and so all later ones
             self.hashed_folder.write(name, parts)
@@ -148,7 +148,7 @@ class Checkpoint:
         return f"searches/{self._search}/{number}"
 
     def of_pass(self, source: Source, pass_: Pass) -> KeptPass | None:
-        """Return the states of a pass, or None if its scores or labels are not those of the checkpoint."""
+        """Return the states of a pass, or None if its scores or labels differ from the checkpoint."""
         if source.reader.stored_array is not self.source.reader.stored_array or source.rows != self.source.rows:
             return None
         if source.labels is not None and source.labels is not self.source.labels:
@@ -182,14 +182,14 @@ def open_checkpoint(
             f"checkpoint must not be inside the store; got {hashed_folder.location}. Name a folder of its own for it."
         )
     if key.folder and whole.read_plain(_REQUEST) is not None:
-        raise OptionError(f"checkpoint must be of the same request; got {whole.location} with another one. {_CURE}")
+        raise OptionError(f"the checkpoint {whole.location} belongs to another request. {_HINT}")
     request = _request(key, source)
     _check_request(hashed_folder, request)
     hashed_folder = replace(hashed_folder, owner=token_of(request))
     saved = load_record(Bands, hashed_folder, _BANDS)
     if saved is not None:
         source = _with_bands(source, saved, hashed_folder)
-    bands = Bands.of(source, _label_hashes(source, compute))
+    bands = Bands.from_source(source, _label_hashes(source, compute))
     if saved is not None:
         _check_bands(hashed_folder, saved, bands, source)
     hashed_folder.write_plain(
@@ -223,7 +223,7 @@ def _request(key: CheckpointKey, source: Source) -> dict[str, object]:
 
 
 def _check_request(hashed_folder: HashedFolder, request: Mapping[str, object]) -> None:
-    """Refuse a checkpoint of another request; one with a damaged request begins anew."""
+    """Refuse a checkpoint of another request; ignore a checkpoint whose request is damaged."""
     data = hashed_folder.read_plain(_REQUEST)
     if data is None:
         return
@@ -236,9 +236,7 @@ def _check_request(hashed_folder: HashedFolder, request: Mapping[str, object]) -
     names = [name for name in {**before, **request} if before.get(name) != request.get(name)]
     if names:
         differ = "; ".join(f"{name} was {before.get(name)!r} and is {request.get(name)!r}" for name in sorted(names))
-        raise OptionError(
-            f"checkpoint must be of the same request; got {hashed_folder.location}, in which {differ}. {_CURE}"
-        )
+        raise OptionError(f"the checkpoint {hashed_folder.location} belongs to another request: {differ}. {_HINT}")
 
 
 def _label_hashes(source: Source, compute: Callable[[list[Delayed], str], list[Any]]) -> list[int]:
@@ -265,8 +263,8 @@ def _with_bands(source: Source, saved: Bands, hashed_folder: HashedFolder) -> So
     before, n = saved.rows.tolist(), source.unfiltered.shape[0]
     if n < before[-1]:
         raise OptionError(
-            f"checkpoint must be of this store, or of its first rows; got {hashed_folder.location} of {before[-1]:,} rows, and the "
-            f"store has {n:,}. {_CURE}"
+            f"the checkpoint {hashed_folder.location} belongs to another store: it covers {before[-1]:,} rows, and "
+            f"this store has {n:,}. {_HINT}"
         )
     if n > before[-1]:  # new rows may have changed the chunk of the last band
         before = [*before[:-1], *(row for row in source.unfiltered.rows if row > before[-2])]
@@ -279,10 +277,8 @@ def _check_bands(hashed_folder: HashedFolder, saved: Bands, bands: Bands, source
     grown = bands.rows[-1] > saved.rows[-1]
     if not n_scores and saved.scores.size > grown:
         raise OptionError(
-            f"checkpoint must be of this store{' and these samples' * (source.mask is not None)}; got {hashed_folder.location} of "
-            f"other data. {_CURE}"
+            f"the checkpoint {hashed_folder.location} belongs to another "
+            f"store{' or other samples' * (source.mask is not None)}. {_HINT}"
         )
     if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
-        raise OptionError(
-            f"checkpoint must be of the same labels and clusters; got {hashed_folder.location} with others. {_CURE}"
-        )
+        raise OptionError(f"the checkpoint {hashed_folder.location} was made with other labels or clusters. {_HINT}")

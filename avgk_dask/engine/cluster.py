@@ -31,11 +31,11 @@ from ..settings import setting
 from .graph import Reads
 from .progress import LOGGER, Progress
 
-_MEMORY_CURE = (
+_MEMORY_HINT = (
     "Use workers with more memory or fewer threads, or store the scores in smaller chunks; "
     "avgk info shows the memory that a worker needs."
 )
-_WAIT_CURE = "The setting avgk.stall-limit says how long a run waits."
+_WAIT_HINT = "The setting avgk.stall-limit says how long a run waits."
 #: How often a task that distributed has given up is tried again: one that may kill its workers, and one whose workers were not
 #: the only ones that died.
 _MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
@@ -48,7 +48,7 @@ _UNWORKED = tuple(
 )
 #: The clients whose dashboard has been reported.
 _REPORTED: WeakSet[Any] = WeakSet()
-#: The least seconds between two looks at a stalled cluster.
+#: Minimum seconds between two looks at a stalled cluster.
 _LEAST_PAUSE = 0.05
 _LOST_TEXT = (
     "the cluster has cancelled its tasks: its scheduler was lost or restarted. Check that it runs, and start again."
@@ -63,10 +63,10 @@ def fault_text(error: BaseException, client: Any, reads: Reads | None) -> str | 
         # Distributed suspects all tasks that a dead worker had, and names the first that was there too often.
         return (
             f"more than {_count(error.allowed_failures, 'worker')} died, one after the other, in the task that "
-            f"{_place(error.task, reads)}, or in another task at the same time. {_MEMORY_CURE}"
+            f"{_place(error.task, reads)}, or in a task that ran at the same time. {_MEMORY_HINT}"
         )
     if isinstance(error, _UNWORKED):
-        return f"the cluster has no workers that may take the tasks. Start some. {_WAIT_CURE}"
+        return f"the cluster has no workers that may take the tasks. Start some. {_WAIT_HINT}"
     if isinstance(error, _LOST) or (isinstance(error, OSError) and client.status != "running"):
         return _LOST_TEXT
     return None
@@ -163,11 +163,11 @@ def _ask(client: Any, question: str, **arguments: Any) -> Any:
 def _worker_fault(workers: list[dict[str, Any]], seconds: float) -> str | None:
     """Return a fault of the workers, which may be absent, paused or silent."""
     if not workers:
-        return f"the cluster has no workers. Start some. {_WAIT_CURE}"
+        return f"the cluster has no workers. Start some. {_WAIT_HINT}"
     paused = [worker for worker in workers if worker["status"] == "paused"]
     if len(paused) == len(workers):
         who = "the one worker is" if len(workers) == 1 else f"all {len(workers)} workers are"
-        return f"{who} paused because the memory is full. {_MEMORY_CURE}"
+        return f"{who} paused because the memory is full. {_MEMORY_HINT}"
     now = max(time.time(), *(worker["last_seen"] for worker in workers))  # clocks may differ
     least = max(seconds / 2, len(workers) / 50)  # heartbeats are rarer in large clusters
     silent = [(worker["name"], now - worker["last_seen"]) for worker in workers if now - worker["last_seen"] > least]
@@ -181,12 +181,12 @@ def _worker_fault(workers: list[dict[str, Any]], seconds: float) -> str | None:
 def _still_running(running: list[str], n_workers: int, reads: Reads | None) -> str:
     workers = _count(n_workers, "worker")
     if not running:
-        return f"no task is running on {workers}, which may be busy with others. Look at the dashboard. {_WAIT_CURE}"
+        return f"no task is running on {workers}, which may be busy with others. Look at the dashboard. {_WAIT_HINT}"
     order = {key: i for i, key in enumerate(reads.groups)} if reads else {}
     oldest = min(running, key=lambda key: order.get(key, len(order)))
     verb = "is" if len(running) == 1 else "are"
     return (
-        f"{_count(len(running), 'task')} {verb} running on {workers}; the first {_place(oldest, reads)}. {_WAIT_CURE}"
+        f"{_count(len(running), 'task')} {verb} running on {workers}; the first {_place(oldest, reads)}. {_WAIT_HINT}"
     )
 
 
@@ -256,7 +256,7 @@ class Watch:
         return [Delayed(key, root.dask, layer=root.__dask_layers__()[0]) for key in sorted(keys)]
 
     def _await(self, futures: list[Any], results: set[str]) -> None:
-        """Wait for all futures, and release those of other values than results, to free memory."""
+        """Wait for all futures, and release futures that are not results, to free memory."""
         waiting = {future.key: future for future in futures}
         for future in futures:
             future.add_done_callback(self._events.put)
@@ -282,7 +282,7 @@ class Watch:
             str(error.task), find_deaths(self._client), self._finished
         ):
             future.result()  # raises its error
-        self._progress.say(f"workers died in the task {error.task}; trying it again")
+        self._progress.say(f"workers died in task {error.task}; retrying it")
         retry_tasks(self._client, [key for key, one in waiting.items() if one.status == "error"])
         for one in waiting.values():
             one.add_done_callback(self._events.put)

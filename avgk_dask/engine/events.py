@@ -321,7 +321,8 @@ class IntervalEvents:
             n_single = n_before + n_here
             band = int(single_bands[n_single - 1])
             return Cut(band, int((single_bands[:n_single] == band).sum()), pending=False), n_single, group
-        # If a group's ties are all kept, but not those of later ones, the band in which they end is still unknown.
+        # If all ties of a group are kept, but not all ties of later groups, the band in which they end is still
+        # unknown.
         if n_kept < through[last] or (self.n_together > 1 and n_kept < through[-1]):
             return Cut(group * self.n_together, n_here, True, self.n_together), n_before, group - 1
         return Cut(group * self.n_together, n_here, False), int((groups[: ties.size] <= group).sum()), group

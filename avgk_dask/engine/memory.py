@@ -28,7 +28,7 @@ from .ranked import LEAST_BINS, MOST_FUSED
 from .scan import EVENT_SPACE
 from .search import RESCAN_EVENTS
 
-#: The most events of a band, and the least number of events with which waves make progress.
+#: Maximum number of events of a band, and the least number of events with which waves make progress.
 _MOST_BAND_EVENTS, _LEAST_EVENTS = 1 << 20, 1 << 20
 #: Samples whose rows are examined, to distinguish probabilities from other scores.
 _LOOKED = 1 << 10
@@ -40,7 +40,7 @@ IDLE_BYTES = 250 << 20
 _USABLE, _MOST = 0.7, 0.95
 #: The share that caps are lowered to, as long as straddle strengths stay exact: distributed begins to watch there.
 _EASY = 0.55
-#: The factor from the bytes of histograms of ranked scores to those of the exact integers in their analysis.
+#: The factor from the bytes of histograms of ranked scores to the bytes of the exact integers in their analysis.
 _ANALYSED = 10
 
 
@@ -160,7 +160,7 @@ def memory_limit() -> int:
 
 
 def _thread_memory(share: float = 1, idle: int = 0) -> int:
-    """Return a thread's part of a share of a worker's memory, less that of the idle worker."""
+    """Return a thread's part of a share of a worker's memory, less the memory of the idle worker."""
     parts = [(worker["memory_limit"] * share - idle) / max(worker["nthreads"], 1) for worker in _workers()]
     return max(0, int(min(parts))) if parts else machine_memory() // n_threads()
 
@@ -181,8 +181,8 @@ class Projection:
         return cls(task, merge, 5 * sum_bytes // 2 + _ANALYSED * state_bytes + (32 << 20))
 
     @classmethod
-    def of(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
-        """Project a scan for budgets, which are numbers of labels in all."""
+    def from_source(cls, source: Source, shape: ScanShape, budgets: Sequence[int]) -> Projection:
+        """Project a scan for budgets, which are numbers of labels in total."""
         return cls.of_states(_scan_task_bytes(source, shape, budgets), shape.sum_bytes, shape.state_bytes)
 
     def merging(self, limit: MergeLimit) -> int:
@@ -216,12 +216,12 @@ class Projection:
 
 def project(source: Source, budgets: Sequence[int], n_ranks: int = 0, n_ranked: int = 0) -> Projection:
     """Project a search for thresholds with its caps."""
-    return Projection.of(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
+    return Projection.from_source(source, fitting_shape(source, budgets, n_ranks, n_ranked, refuse=False), budgets)
 
 
 def fits(source: Source, shape: ScanShape, budgets: Sequence[int]) -> bool:
     """Return whether the merged states of a scan fit."""
-    return Projection.of(source, shape, budgets).fits(merge_limit())
+    return Projection.from_source(source, shape, budgets).fits(merge_limit())
 
 
 def fitting_shape(
@@ -238,7 +238,7 @@ def fitting_shape(
     limit, most = merge_limit(), memory_limit()
     for group in Caps.configured().lowered():
         shapes = [caps.scan_shape(source, n_ranks, n_ranked, with_distance, strata) for caps in group]
-        projected = [(shape, Projection.of(source, shape, budgets)) for shape in shapes]
+        projected = [(shape, Projection.from_source(source, shape, budgets)) for shape in shapes]
         for share in (_EASY / _USABLE, 1.0):
             for shape, needed in projected:
                 if needed.task <= most and needed.fits(limit, share):

@@ -25,7 +25,7 @@ from .tally import ScanTally
 
 #: Strips of a chunk, whose spread shows how much counts vary from one stretch of rows to the next.
 _STRIPS = 8
-#: The most keys in the sample of a chunk; of more keys, it has every n-th.
+#: Maximum number of keys in the sample of a chunk; of more keys, it has every n-th.
 _TAKEN = 1 << 13
 #: Standard errors that a bracket reaches to either side. With 4.5, one search in some thousands needs a second scan. From few
 #: unlike chunks, the estimate of the spread is itself uncertain, hence the larger numbers.
@@ -35,7 +35,7 @@ _FEW = {2: 12.0, 3: 8.0, 4: 6.5}
 _BEYOND = (2**40, 64, 8)
 #: Keys that each occur this often in the pilot's sample are ties.
 _TIED = 16
-#: The factor by which the share of later scores above a threshold may differ from that of the first ones.
+#: The factor by which the share of later scores above a threshold may differ from the share of the first scores.
 _GENEROUS = 2.0
 
 Column = Annotated[Ints, OWN]
@@ -144,7 +144,7 @@ def _sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, f
 
 
 def _lowest_and_top(values: Array, n_top: int) -> tuple[int, Ints]:
-    """Return the key of the lowest number, and those of the ``n_top`` highest, descending."""
+    """Return the key of the lowest number, and the ``n_top`` highest keys, descending."""
     half = is_half(check_dtype(values.dtype))
     values = carrier(values)
     low = values.min()

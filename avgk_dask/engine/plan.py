@@ -1,8 +1,9 @@
-"""The plan of a scan, which is the same for every band: its zones of keys, and its waves in a checkpoint.
+"""Plans of scans with their zones of keys, and their form in a checkpoint.
 
-``ScanShape`` is common to all scans of a search: sizes, limits and counts. ``ScanPlan`` adds the intervals of keys of one scan as
-a ``ZoneTable``, which places keys among the intervals and the gaps above them, in the form that the kernels take. A ``Wave`` is
-a plan with its bands, as a record; a script of waves lets another run read the same waves.
+``ScanShape`` has the sizes and limits that all scans of a search share. ``ScanPlan`` adds the intervals of keys of one
+scan as a ``ZoneTable``, which places keys among the intervals and the gaps above them, in the form that the kernels
+take; all bands use the same plan. A ``Wave`` is the record of a plan and its bands. A script is a sequence of waves,
+with which another run reads the same bands by the same plans.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..kernels.keys import KEY_MAX
 from ..records import Record
 from .ranked import BIN_BYTES
 
-#: Bytes of a held row in addition to its keys: its length, its label's index and its stratum.
+#: Bytes of a retained row in addition to its keys: for its length, its label's index and its stratum.
 ROW_BYTES = 12
 #: Bins that all zones together share, and entries of the table that finds a key's zone.
 N_BINS = 1 << 14
@@ -110,44 +111,45 @@ def shift_to_fit(span: int, n_bins: int) -> int:
 
 @dataclass(frozen=True)
 class ScanShape:
-    """The properties that all scans of a search share."""
+    """The sizes and limits that all scans of a search share."""
 
     n_samples: int
     n_classes: int
     dtype: Dtype
     n_ranks: int
     n_chunks: int
-    #: The most events that a band may hold, and that all bands may.
+    #: Maximum number of events of a band, and of all bands together.
     max_events: int
     all_events: int
     tile_scores: int
-    #: Ranks whose scores are held, and bins of each rank's histogram (0: hold all scores).
+    #: Number of ranks whose scores are retained, and bins of each rank's histogram (0: retain the scores themselves).
     n_ranked: int = 0
     ranked_bins: int = 0
     #: Whether to measure the distance of the scores from soft labels.
     with_distance: bool = False
-    #: Bins of all zones together.
+    #: Total number of bins of all zones.
     n_bins: int = N_BINS
-    #: Keys of listed scores that may be held in all (0: hold events); and if each could be in a row of its own.
+    #: Maximum number of keys of listed scores to retain (0: retain events instead), in general and if every key could
+    #: be in a different row.
     max_held: int = 0
     max_apart: int = 0
-    #: Bands (0: all are scanned at once), and rows of the largest one.
+    #: Number of bands (0: all bands are scanned in one wave), and of rows in the largest one.
     n_bands: int = 0
     band_rows: int = 1
-    #: Bands whose equal events are counted together.
+    #: Number of consecutive bands whose equal events are counted together.
     n_together: int = 1
-    #: Bytes of a held key, and of an event.
+    #: Bytes of a retained key, and of an event.
     key_bytes: int = 8
     event_bytes: int = 28
-    #: The strata of rows: "" for none, "ranks" of labels, "classes" (the label plus 1, or 0 without a label), or "groups", which
-    #: are packed with the labels.
+    #: The stratum of a row: "" for no strata, "ranks" (of the label), "classes" (the label plus 1, or 0 without a
+    #: label), or "groups" (packed with the labels).
     strata: str = ""
     #: Bytes of the counts by groups.
     strata_bytes: int = 0
-    #: Band and row, as bytes, of the samples whose rows are examined: the same samples for any bands.
+    #: The bands and rows, as bytes, of the samples whose scores are examined. The samples do not depend on the bands.
     looked: bytes = b""
 
-    def looked_in(self, band: int) -> Ints:
+    def examined_rows(self, band: int) -> Ints:
         """Return the rows of a band that are examined."""
         bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
         return np.asarray(rows[bands == band])
@@ -164,7 +166,7 @@ class ScanShape:
 
     @property
     def sum_bytes(self) -> int:
-        """Bytes of the rows or events, and of the ranked scores, of all bands together."""
+        """Total bytes of the rows or events, and of the ranked scores, of all bands."""
         rows = self.max_held * self.key_bytes + (ROW_BYTES * self.n_samples if self.max_held else 0)
         events = self.all_events * self.event_bytes
         ranked = 0 if self.ranked_bins else self.n_samples * self.n_ranked * self.key_bytes
@@ -172,12 +174,12 @@ class ScanShape:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of a state that do not depend on its rows: histograms of ranked scores, and counts by group."""
+        """Bytes of a state that are independent of its rows: for histograms of ranked scores, and counts by group."""
         return self.n_ranked * self.ranked_bins * BIN_BYTES + self.strata_bytes
 
     @property
     def band_unit(self) -> int:
-        """The bits to shift the counts of a band by, so that they fit 21 bits."""
+        """The number of bits by which to shift the counts of a band so that they fit into 21 bits."""
         return max(0, (self.band_rows * self.n_classes).bit_length() - 21)
 
 
@@ -210,7 +212,7 @@ class ScanPlan:
 
 @dataclass(frozen=True)
 class Wave(Record):
-    """One wave: its bands, and its plan in plain values."""
+    """One wave: its bands, and its plan as numbers, arrays and text."""
 
     bands: Ints
     #: The shape as JSON.
@@ -227,8 +229,8 @@ class Wave(Record):
     with_rows: bool
 
     @classmethod
-    def of(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
-        """Return the wave that reads some bands by a plan."""
+    def from_plan(cls, plan: ScanPlan, bands: Sequence[int]) -> Wave:
+        """Return the wave that scans these bands with a plan."""
         zones = plan.zones
         shape = asdict(plan.shape) | {"dtype": plan.shape.dtype.name, "looked": plan.shape.looked.hex()}
         arrays = zones.floors, zones.shifts.view(np.int64), zones.starts.astype(np.int64)
@@ -251,33 +253,33 @@ Script = tuple[Wave, ...]
 
 
 def fitting_script(script: Script, shape: ScanShape) -> Script:
-    """Return a script if it suits a search of some shape and its bands exist, or else an empty one."""
+    """Return the script if a search of this shape can follow it and all its bands exist; otherwise an empty script."""
     numbers = np.concatenate([np.zeros(0, np.int64), *(wave.bands for wave in script)])
     if not script or numbers.size != np.unique(numbers).size or not 0 <= numbers.min() <= numbers.max() < shape.n_bands:
         return ()
     first, *others = (wave.plan.shape for wave in script)
-    alike = all(_as_large_as(first, other) == first for other in others)
-    return script if alike and adopted_shape(shape, first) is not None else ()
+    are_consistent = all(_with_samples_of(first, other) == first for other in others)
+    return script if are_consistent and adopted_shape(shape, first) is not None else ()
 
 
-def _as_large_as(shape: ScanShape, other: ScanShape) -> ScanShape:
+def _with_samples_of(shape: ScanShape, other: ScanShape) -> ScanShape:
     return replace(
         other, n_samples=shape.n_samples, n_chunks=shape.n_chunks, n_bands=shape.n_bands, looked=shape.looked
     )
 
 
 def adopted_shape(shape: ScanShape, other: ScanShape) -> ScanShape | None:
-    """Return a shape with the ranks of another, which may be more, or None if the other counts less or anything else."""
+    """Return ``shape`` with the numbers of ranks of ``other``; None if these are smaller or other properties differ."""
     same = ("n_classes", "dtype", "with_distance", "ranked_bins", "strata")
     if any(getattr(shape, name) != getattr(other, name) for name in same):
         return None
     if other.n_ranks < shape.n_ranks or other.n_ranked < shape.n_ranked or bool(other.n_ranked) != bool(shape.n_ranked):
         return None
-    if other.n_ranked != shape.n_ranked and shape.ranked_bins:  # the bins of each depend on their number
+    if other.n_ranked != shape.n_ranked and shape.ranked_bins:  # the bins of a rank depend on the number of ranks
         return None
     return replace(shape, n_ranks=other.n_ranks, n_ranked=other.n_ranked)
 
 
 def grown_plan(plan: ScanPlan, shape: ScanShape) -> ScanPlan:
-    """Return the plan of a wave for the samples and bands of a shape."""
-    return replace(plan, shape=_as_large_as(shape, plan.shape))
+    """Return the plan of a wave, adapted to the samples and bands of a shape."""
+    return replace(plan, shape=_with_samples_of(shape, plan.shape))

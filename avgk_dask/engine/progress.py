@@ -149,7 +149,7 @@ class LogLines(Progress):
 
     def compiling(self, begins: bool) -> None:  # noqa: D102
         if begins:
-            LOGGER.info("compiling kernels, which are kept for later runs (avgk compile does it ahead)")
+            LOGGER.info("compiling kernels, which are cached for later runs (avgk compile does this in advance)")
 
     def _line(self, seconds: float) -> str:
         large = (1e9, "GB") if self.total >= _LARGE else (1e6, "MB")

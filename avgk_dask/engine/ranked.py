@@ -21,7 +21,7 @@ from ..records import EACH, MOST, OWN, Merging, State
 
 #: With this number of bins, each is within one power of two (a double has 2 * 2047), where values are linear in their keys.
 LEAST_BINS = 4096
-#: The most ranks that a scan finds itself; for more, NumPy's partition is faster.
+#: Maximum number of ranks that a scan finds itself; for more, NumPy's partition is faster.
 MOST_FUSED = 64
 #: Bytes of a bin of a ``KeyHistogram``.
 BIN_BYTES = 32

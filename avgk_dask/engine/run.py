@@ -17,7 +17,7 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 
 from ..bands.passes import CheckedTally, Pass, Search
-from ..errors import NAN_CURE, LabelsError, ScoresError, range_cure
+from ..errors import NAN_HINT, LabelsError, ScoresError, range_hint
 from ..kernels.dispatch import set_problem_size, watch_compiling
 from ..masks import outside_error, sum_error
 from ..records import Several, State
@@ -111,8 +111,8 @@ class Run:
             n_rows = self.source.shape[0] if bands is None else sum(bounds[b + 1] - bounds[b] for b in bands)
             if state.n_rows != n_rows:
                 raise ScoresError(
-                    f"scores must have the {n_rows} rows of their metadata; got {state.n_rows} when read. "
-                    "Correct the shape and chunks of the array."
+                    f"scores must have {n_rows} rows, as in their metadata; got {state.n_rows} when read. Correct the "
+                    "shape and chunks of the array."
                 )
 
 
@@ -134,8 +134,8 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
     if tally.n_nan and nan_policy == "raise":
         band, row, class_ = tally.first_nan
         raise ScoresError(
-            f"scores must not hold NaN; got {tally.n_nan} of them, the first at sample "
-            f"{source.sample_number(band, row)}, class {class_}. {NAN_CURE}"
+            f"scores must not contain NaN; got {tally.n_nan}, the first at sample {source.sample_number(band, row)}, "
+            f"class {class_}. {NAN_HINT}"
         )
     if tally.n_bad_labels:
         band, row, _ = tally.first_bad_label
@@ -145,7 +145,7 @@ def refuse_bad_data(tally: CheckedTally, source: Source, nan_policy: str) -> Non
         raise LabelsError(
             f"labels must lie in 0..{n_classes - 1} (or be negative: unlabelled); got {tally.n_bad_labels:,} that "
             f"{'does' if tally.n_bad_labels == 1 else 'do'} not, the first at sample {source.sample_number(band, row)}. "
-            f"{range_cure(tally.least_label, tally.most_label, n_classes)}"
+            f"{range_hint(tally.least_label, tally.most_label, n_classes)}"
         )
     if tally.n_bad_sums:
         band, row, total = tally.first_bad_sum
@@ -219,7 +219,7 @@ class _TaskProgress(Callback):
 def open_run(
     source: Source, progress: bool | None = None, nan_policy: str = "raise", checkpoint: CheckpointKey | None = None
 ) -> Iterator[Run]:
-    """Open the run of one call over a source; with a checkpoint, its bands are those of the run that began it."""
+    """Open the run of one call over a source; with a checkpoint, it uses the bands of the run that created the checkpoint."""
     with open_compute(progress) as compute:
         kept = None
         if checkpoint is not None:

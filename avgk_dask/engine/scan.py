@@ -34,7 +34,7 @@ EVENT_SPACE = 1 << 17
 #: From this share of the events that a band may hold on, this number of keys is examined: they are ties if each occurs this
 #: number of times.
 _MANY, _EXAMINED, _TIED = 1 / 16, 1 << 12, 8
-#: The least number of scores in a band's sample.
+#: Minimum number of scores in a band's sample.
 _LEAST_SAMPLE = 1 << 13
 
 
@@ -70,7 +70,7 @@ class _BandScan:
         first = next(slabs)
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
-        looked = plan.shape.looked_in(self.band)
+        looked = plan.shape.examined_rows(self.band)
         self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of other bands
         self._take_sample(first)
         self.look.take(first)
@@ -305,7 +305,7 @@ class _BandScan:
             cells=cells,
             cell_counts=cell_counts,
             strata=sums,
-            strata_ranks=StrataRanks.of(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
+            strata_ranks=StrataRanks.from_rows(self.strata, self.ranks) if shape.by_group else StrataRanks.empty(),
             hits=np.bincount(label_zones, minlength=zones.floors.size + 1)[: zones.floors.size],
             weight_above=weight_above.running(),
             weight_at_rank=weight_at_rank.settled(),
@@ -317,8 +317,8 @@ class _BandScan:
             counted=self.counted,
             n_together=shape.n_together,
             dropped=self.dropped,
-            histogram=BinCounts.of(self.histogram),
-            sample=BinCounts.of(self.sample),
+            histogram=BinCounts.from_table(self.histogram),
+            sample=BinCounts.from_table(self.sample),
             n_sampled=n_taken * -(-shape.n_classes // step),
             ranked=RankedTally.merge([RankedTally.empty(), *self.ranked]),
             distance=DistanceTally.merge([DistanceTally.empty(), *self.distances]),

@@ -38,7 +38,7 @@ MOST_SCANS = 30
 #: Events that a band may hold in a second scan, whose brackets are narrow: in sorted data, one band may have all of them.
 RESCAN_EVENTS = 1 << 19
 _ZERO = Fraction(0)
-_CHANGED = "scores must stay the same from one read to the next; got other scores. Store them first."
+_CHANGED = "the scores changed between two reads. Write them to a store first."
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Evidence:
         return self.tally.histogram.table()
 
     def events(self, j: int) -> IntervalEvents:
-        """Return the events of interval j; those of one interval are cached, for budgets that share it."""
+        """Return the events of interval j. The last interval is cached, for budgets that share it."""
         if j not in self._events:
             tally, interval = self.tally, self.plan.zones.interval(j)
             single = tally.events.between(*interval).in_order()
@@ -269,7 +269,7 @@ class ThresholdSearch:
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
-        """Return the ranks of each open budget: those of its threshold and of the start of its window."""
+        """Return the ranks of each open budget: of its threshold, and of the start of its window."""
         spans: dict[int, list[int]] = {}
         for i in self.open:
             rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)

@@ -125,7 +125,7 @@ class StrataRanks(State):
         return cls(none, none, none)
 
     @classmethod
-    def of(cls, strata: Array, ranks: Array) -> StrataRanks:
+    def from_rows(cls, strata: Array, ranks: Array) -> StrataRanks:
         """Count rows."""
         wide = strata.astype(np.int64), ranks.astype(np.int64)
         (names, rank), counts = add_up(wide, np.ones(strata.size, np.int8))

@@ -38,7 +38,7 @@ class BinCounts(State):
     counts: Annotated[Array, OWN]
 
     @classmethod
-    def of(cls, table: Array) -> Self:
+    def from_table(cls, table: Array) -> Self:
         """Return a table as sparse counts."""
         flat = table.reshape(-1)
         cells = np.flatnonzero(flat)
@@ -60,7 +60,7 @@ class BinCounts(State):
         whole = np.zeros(math.prod(states[0].shape), np.int64)
         for state in states:
             whole[state.cells] += state.counts
-        return cls.of(whole.reshape(states[0].shape))
+        return cls.from_table(whole.reshape(states[0].shape))
 
     def nothing(self) -> Self:
         """Return the table of zeros."""
@@ -89,7 +89,7 @@ class DistanceTally(State):
         if n_outside:
             return cls(n_outside, ExactSums.zeros(1), ExactSums.zeros(1))
         higher, lower = (choose(values, labels).reshape(-1) for choose in (np.maximum, np.minimum))
-        return cls(0, ExactSums.of(higher), ExactSums.of(lower))
+        return cls(0, ExactSums.from_values(higher), ExactSums.from_values(lower))
 
     def mean(self, n_samples: int) -> Fraction | None:
         """Return the mean over samples of the sum over classes, or None if scores are outside [0, 1]."""
@@ -170,7 +170,7 @@ class ScanTally(CheckedTally):
     hits: Counts
     weight_above: ExactSums
     weight_at_rank: ExactSums
-    #: Rows, in one or more parts per band, up to ``max_held`` keys in all ...
+    #: Rows, in one or more parts per band, up to ``max_held`` keys in total ...
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
     #: ... or single events and counted ones of the zones with these floors, up to ``max_events``.

@@ -160,7 +160,7 @@ class TieWindow:
 
 @dataclass(frozen=True)
 class WeightPlan:
-    """The windows, and the most bins of each histogram."""
+    """The windows, and the maximum number of bins of each histogram."""
 
     dtype: Dtype
     n_classes: int
@@ -170,7 +170,7 @@ class WeightPlan:
 
 def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: WeightPlan) -> WeightTally:
     """Return the tally of one band with soft labels."""
-    soft = UsableLabels.of(labels, plan.n_classes).soft
+    soft = UsableLabels.from_labels(labels, plan.n_classes).soft
     assert soft is not None
     histograms = [[KeyHistogram.empty(plan.most_bins)] for _ in plan.windows]
     first_class = 0
@@ -191,8 +191,9 @@ def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: Weight
 class Selection:
     """The exact outcome for one budget.
 
-    ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` that of sets with it, and ``weight``
-    the exact label weight inside the sets. These and the strata lack the ties of the cut's band while the cut is pending.
+    ``cells[2 s]`` is the number of sets of size s without their label, ``cells[2 s + 1]`` the number of sets with it,
+    and ``weight`` the exact label weight inside the sets. These and the strata lack the ties of the cut's band while
+    the cut is pending.
     """
 
     budget: int
@@ -204,7 +205,8 @@ class Selection:
     weight: Fraction
     #: The cut, if only some ties are kept.
     cut: Cut | None
-    #: The weight above the threshold; that of all ties; the least and the most weight of any kept ties, if known.
+    #: The weight above the threshold, the weight of all ties, and the minimum and maximum weight of the kept ties, if
+    #: known.
     weight_above: Fraction
     tie_weight: Fraction
     extremes: tuple[Fraction, Fraction] | None
@@ -281,7 +283,9 @@ def extreme_weights(n_ties: int, n_kept: int, total: Fraction, soft: Array | Non
         return Fraction(max(0, n_kept - (n_ties - n_hits))), Fraction(min(n_kept, n_hits))
     weights = np.sort(soft[soft > 0])
     n_zero = n_ties - weights.size
-    return ExactSums.of(weights[: max(0, n_kept - n_zero)])[0], ExactSums.of(weights[::-1][:n_kept])[0]
+    return ExactSums.from_values(weights[: max(0, n_kept - n_zero)])[0], ExactSums.from_values(weights[::-1][:n_kept])[
+        0
+    ]
 
 
 @dataclass(frozen=True)
@@ -322,7 +326,7 @@ class WeightSearch:
 
 @dataclass(frozen=True)
 class ExtremesSearch:
-    """The search for the least and the most weight of kept ties, for budgets whose scan only summed soft labels."""
+    """The search for the minimum and maximum weight of kept ties, for budgets whose scan only summed soft labels."""
 
     dtype: Dtype
     n_classes: int

@@ -2,7 +2,7 @@
 
 Only the scores inside the current brackets are held. Brackets narrow with the square root of the number of rows read, so that they
 fit a fixed limit for any number of samples, in one read of the store. ``narrow`` finds the next brackets, and ``fold`` turns a
-tally into that of the narrower intervals: events outside become counts of scores, labels and set sizes.
+tally into a tally of the narrower intervals: events outside become counts of scores, labels and set sizes.
 
 Waves are spread over the store by the golden ratio. The reach of brackets follows from the spread between rows and between bands.
 If there are more events than expected, equal events of groups of bands are counted together, and intervals that still exceed
@@ -31,7 +31,7 @@ from .tally import BinCounts, ScanTally
 #: Shares of the most events: waves are planned for the first, brackets are narrowed to the second, since the number of events in
 #: them is an estimate.
 _PLANNED, _BETWEEN = 1 / 3, 2 / 3
-#: The least size of a wave: its share of the bands read before, and its number of bands.
+#: Minimum size of a wave: its share of the bands read before, and its number of bands.
 _LEAST_GROWTH, _LEAST_BANDS = 1 / 4, 8
 #: The least standard errors that brackets reach to either side: narrower ones would often fail, which costs a read.
 _LEAST_REACH = 3.0
@@ -47,7 +47,7 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     parts = []
     for i, j in enumerate(within.tolist()):
         mine = IntervalEvents(tally.events.between(*old.interval(j)), tally.counted.between(*old.interval(j)))
-        parts.append(_FoldedInterval.of(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
+        parts.append(_FoldedInterval.from_events(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
     by_zone, dropped = np.cumsum(tally.histogram.table().sum(1)), tally.dropped[within]
     is_hard, weights = not len(tally.weight_above), tally.weight_above
     if not is_hard:
@@ -106,7 +106,7 @@ class _FoldedInterval:
     weight_above: ExactSums
 
     @classmethod
-    def of(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _FoldedInterval:
+    def from_events(cls, old: IntervalEvents, interval: tuple[int, int], cells: Ints, dropped: bool) -> _FoldedInterval:
         if dropped:
             none = HeldEvents.empty(), EventTally.empty()
             return cls(*none, cells, StrataSums.empty(), (0, 0), (0, 0), ExactSums.zeros(1))
@@ -177,7 +177,9 @@ def _zone_ends(cumulative: Ints, within: Ints, parts: list[tuple[int, int]], dro
 
 
 def _soft_weight(events: IntervalEvents) -> ExactSums:
-    total = ExactSums.of(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
+    total = (
+        ExactSums.from_values(events.single.weights) if events.single.weights.dtype.kind == "f" else ExactSums.zeros(1)
+    )
     np.add.at(total.limbs[0], events.counted.weight_limbs, events.counted.weight_amounts)
     return total
 
@@ -190,7 +192,7 @@ def _histogram(ends: Ints, parts: list[_FoldedInterval], new: ZoneTable) -> BinC
         bins = (part.counted.keys - low).astype(np.uint64) >> shift
         np.add.at(table[2 * i + 1], np.minimum(bins.astype(np.int64), new.n_bins - 1), part.counted.counts)
     table[:, 0] += np.diff(ends, prepend=0) - table.sum(1)
-    return BinCounts.of(table)
+    return BinCounts.from_table(table)
 
 
 def certain_bracket(scans: Sequence[tuple[ZoneTable, BinCounts]], rank: int, top: int) -> tuple[int, int]:

@@ -24,7 +24,8 @@ MOST_IN_CURVE = 100
 _MOST_DIGITS = 1000
 
 _RULE = "k must be a real number in (0, C]"
-#: The most scores in a window of ranks: enough to estimate a share of labels, few enough to hold for many budgets.
+#: Maximum number of scores in a window of ranks: enough to estimate a share of labels, few enough to hold for many
+#: budgets.
 _WIDEST_WINDOW = 1 << 14
 
 
@@ -85,7 +86,7 @@ def parse_budgets(k: Any, n_classes: int) -> tuple[Fraction, ...]:
         k = range(1, min(10, n_classes) + 1)
     budgets = [parse_budget(one) for one in ([k] if is_scalar(k) else k)]
     if not budgets:
-        raise BudgetError("k must name at least one budget; got an empty sequence. Pass a number or several.")
+        raise BudgetError("k must contain at least one budget; got an empty sequence. Pass a number or several.")
     for budget in budgets:
         if not 0 < budget <= n_classes:
             raise BudgetError(

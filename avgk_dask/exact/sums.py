@@ -39,7 +39,7 @@ class ExactSums(State):
         return cls(np.zeros((n, _N_LIMBS), np.int64))
 
     @classmethod
-    def of(cls, values: Array) -> Self:
+    def from_values(cls, values: Array) -> Self:
         """Return the sum of some values."""
         return cls.by_group(values, np.zeros(values.size, np.int64), 1)
 
@@ -122,7 +122,9 @@ def error_of(weight: Fraction, n_labelled: int) -> Fraction:
 
 def total_weight(weights: Array) -> Fraction:
     """Return the exact sum of hits, which are small integers, or of soft labels."""
-    return ExactSums.of(weights)[0] if weights.dtype.kind == "f" else Fraction(int(weights.sum(dtype=np.int64)))
+    return (
+        ExactSums.from_values(weights)[0] if weights.dtype.kind == "f" else Fraction(int(weights.sum(dtype=np.int64)))
+    )
 
 
 #: Stored bits of mantissa and bias of the exponent, by dtype.

@@ -1,4 +1,4 @@
-"""Columns of a table (Parquet, CSV, Arrow): choosing those of scores and labels, and converting their values to arrays.
+"""Columns of a table (Parquet, CSV, Arrow): choosing the columns of scores and labels, and converting them to arrays.
 
 pyarrow is imported late and has no type annotations. Column types are recognised by their names.
 """
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays import Array, Dtype
-from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_cure
+from ..errors import DtypeError, LabelsError, ScoresError, StoreError, label_hint
 from ..kernels.keys import check_dtype
 from ..masks import first_inexact, inexact_text, with_unlabelled
 from .rows import LABEL_NAMES, OTHER_LABEL_NAMES, SCORE_NAMES, check_distinct, find_name, listed, reading
@@ -96,7 +96,7 @@ def label_column(types: dict[str, ArrowType], labels: str | None, location: str)
         if labels is not None or _is_number(types[name]) or _is_decimal(types[name]):
             raise LabelsError(
                 f"labels must be class numbers or lists of probabilities; column {name!r} of {location} holds "
-                f"{types[name]}. {_label_cure(types[name])}"
+                f"{types[name]}. {_label_hint(types[name])}"
             )
     return _usual_label(types) if labels is None else None
 
@@ -111,10 +111,10 @@ def _usual_label(types: dict[str, ArrowType]) -> str | None:
     return candidates[0] if len(candidates) == 1 and not may_be_class else None
 
 
-def _label_cure(kind: ArrowType) -> str:
+def _label_hint(kind: ArrowType) -> str:
     if _is_number(kind) or _is_decimal(kind):
         return "Convert it to integers, missing or -1 for unlabelled samples, or rename it if it holds scores."
-    return label_cure("string")
+    return label_hint("string")
 
 
 def _types(schema: ArrowSchema, location: str) -> dict[str, ArrowType]:
@@ -165,9 +165,9 @@ def _class_columns(types: dict[str, ArrowType], location: str) -> list[str]:
 def mixed_columns(integers: list[str], location: str) -> str:
     """Return the error text for columns of integers, which may be labels or sample numbers, among fractional ones."""
     return (
-        f"columns of scores must all be fractional numbers or all integers; {listed(integers)} of {location} "
-        f"{'is' if len(integers) == 1 else 'are'} integers among others. Name the labels, and drop columns that are not "
-        "scores."
+        f"score columns must be either all floats or all integers; {listed(integers)} of {location} "
+        f"{'holds' if len(integers) == 1 else 'hold'} integers, the others floats. Name the labels, and drop columns "
+        "that are not scores."
     )
 
 

@@ -185,7 +185,7 @@ def _loses_digits(text: str) -> bool:
 
 
 def _first_lines(path: str) -> tuple[list[str], list[str]]:
-    """Return the fields of the first two lines; those of the second are empty if it does not exist."""
+    """Return the fields of the first two lines; no fields for a line that does not exist."""
     with gzip.open(path) if path.lower().endswith(".gz") else open(path, "rb") as stream:
         lines = [stream.readline(_LONGEST_LINE) for _ in range(2)]
     if not lines[0].strip():

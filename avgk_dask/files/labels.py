@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype, Floats
 from ..credentials import redact
-from ..errors import LABELS_CURE, LabelsError, StoreError
+from ..errors import LABELS_HINT, LabelsError, StoreError
 from .columns import label_array, label_column
 from .csv import CsvTable
 from .matrices import as_table, check_path
@@ -57,13 +57,14 @@ def _check_number(n: int, itemsize: int, most: int | None, location: str) -> Non
     """Refuse more labels than scores, or than fit into memory, before they are unpacked."""
     if most is not None and n > most:
         raise LabelsError(
-            f"labels must fit the scores, which are {most:,}; {location} has {n:,} of them or more. {LABELS_CURE}"
+            f"there are more labels than scores: {location} has at least {n:,} labels for {most:,} scores. "
+            f"{LABELS_HINT}"
         )
     if n * itemsize > held_limit():
         raise StoreError(
-            f"{location} has {n * itemsize:,} bytes or more of labels; a file that is read into memory may have at most "
-            f"{held_limit():,} bytes (the setting avgk.file-bytes, and a quarter of the memory). Save the labels with "
-            "numpy.save: .npy files are read in place."
+            f"{location} has at least {n * itemsize:,} bytes of labels; the limit for a file that is read into memory "
+            f"is {held_limit():,} bytes (the setting avgk.file-bytes, or a quarter of the memory if less). Save the "
+            "labels with numpy.save: .npy files are read in place."
         )
 
 

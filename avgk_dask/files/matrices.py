@@ -21,9 +21,9 @@ from .rows import (
     ARROW_SUFFIXES,
     CSV_SUFFIXES,
     SUFFIXES,
-    AnyRows,
     FileMark,
     LoadedRows,
+    RandomAccessRows,
     RowFile,
     check_marks,
     check_plain,
@@ -147,14 +147,14 @@ _BLOCK_BYTES = 16 << 20
 class MatrixFile:
     """A file of scores that tasks read, with its labels and class names if it has any."""
 
-    scores: AnyRows
-    labels: AnyRows | None
+    scores: RandomAccessRows
+    labels: RandomAccessRows | None
     class_names: list[str] | None
     marks: tuple[FileMark, ...]
 
 
 def is_matrix_file(path: object) -> bool:
-    """Whether a path is that of a score file rather than a store, judged by its name or content."""
+    """Whether a path names a score file rather than a store, judged by its name or content."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str) or "\0" in name:
         return False
@@ -186,13 +186,13 @@ def open_matrix_file(path: str, scores: str | None = None, labels: str | None = 
     path = os.path.abspath(check_path(path.removeprefix("file://")))  # workers may have another working folder
     marks = tuple(_mark_files(path))  # before reading
     file = open_file(path, scores=scores, labels=labels)
-    rows = file.any_rows(marks) or _loaded_rows(file, marks, scores, labels)
+    rows = file.random_access_rows(marks) or _loaded_rows(file, marks, scores, labels)
     check_marks(marks)
     return MatrixFile(*rows, file.class_names, marks)
 
 
 def _mark_files(path: str) -> Iterator[FileMark]:
-    """Return the mark of a file, or those of the files in a folder."""
+    """Return the mark of a file, or of each file in a folder."""
     files = [path]
     if os.path.isdir(path):
         files = [file for name in sorted(os.listdir(path)) if os.path.isfile(file := os.path.join(path, name))]
@@ -203,7 +203,7 @@ def _mark_files(path: str) -> Iterator[FileMark]:
 
 def _loaded_rows(
     file: RowFile, marks: tuple[FileMark, ...], scores: str | None, labels: str | None
-) -> tuple[AnyRows, AnyRows | None]:
+) -> tuple[RandomAccessRows, RandomAccessRows | None]:
     """Return scores and labels that are held in memory after the first read; read now if their number is unknown."""
     if file.n_samples is not None:
         _check_fits(file, file.n_samples)
@@ -239,7 +239,7 @@ def _load(path: str, scores: str | None, labels: str | None) -> tuple[Array, ...
         return (matrix,)
     n_labels = sum(map(len, label_blocks))
     if n_labels != n:
-        raise LabelsError(f"labels must be one per sample; {path} has {n_labels} for {n} samples. Check it.")
+        raise LabelsError(f"labels must have one entry per sample; {path} has {n_labels} for {n} samples. Check it.")
     return matrix, np.concatenate(label_blocks) if label_blocks else np.empty(0, np.int64)
 
 
@@ -248,7 +248,7 @@ def _check_fits(file: RowFile, n_samples: int) -> None:
     n_bytes, limit = n_samples * file.row_bytes, held_limit()
     if n_bytes > limit:
         raise StoreError(
-            f"{file.location} has {n_bytes:,} bytes{'' if file.n_samples else ' or more'} and can only be read from front to back; "
-            f"such files must have at most {limit:,} bytes (the setting avgk.file-bytes, and a quarter of the memory). "
-            f"{file_advice(file.location)}"
+            f"{file.location} has {n_bytes:,} bytes{'' if file.n_samples else ' or more'} and can only be read "
+            f"sequentially; the limit for such files is {limit:,} bytes (the setting avgk.file-bytes, or a quarter of "
+            f"the memory if less). {file_advice(file.location)}"
         )

@@ -22,9 +22,9 @@ from .rows import (
     LABEL_NAMES,
     OTHER_LABEL_NAMES,
     SCORE_NAMES,
-    AnyRows,
     Block,
     FileMark,
+    RandomAccessRows,
     RowFile,
     check_distinct,
     check_labels,
@@ -172,7 +172,7 @@ _LOCAL_HEADER, _LENGTHS = 30, slice(26, 30)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NpyRows(AnyRows):
+class NpyRows(RandomAccessRows):
     """Rows of an array in npy format at an offset in a file: an npy file, or an npz file with an uncompressed member.
 
     The file is not mapped to memory: if another process truncated it, a signal would end this process, and pages of the map
@@ -230,7 +230,7 @@ class NpyFile(RowFile):
         for start in range(0, n_samples, rows):
             yield self.rows.read(start, min(start + rows, n_samples)), None
 
-    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, None]:
+    def random_access_rows(self, marks: tuple[FileMark, ...]) -> tuple[RandomAccessRows, None]:
         """Return the rows."""
         return self.rows, None
 
@@ -296,7 +296,9 @@ class NpzFile(RowFile):
             for stream in opened:
                 stream.read(1)  # compares the checksum at the end of the member
 
-    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+    def random_access_rows(
+        self, marks: tuple[FileMark, ...]
+    ) -> tuple[RandomAccessRows, RandomAccessRows | None] | None:
         """Return the rows, or None if a member is compressed."""
         members = [member_rows(self.location, name) for name in self.members]
         if members[0] is None or members[-1] is None:

@@ -1,8 +1,8 @@
 """The interface to score files of any format: column names, shape and rows.
 
-A ``RowFile`` returns its rows in blocks, from front to back. ``AnyRows`` returns any rows, for tasks that read a file
-directly instead of a store: from their place in the file, or from memory if the format can only be read from front to back.
-A ``FileMark`` identifies a version of a file.
+A ``RowFile`` returns its rows in blocks, from front to back. ``RandomAccessRows`` returns any rows, for tasks that read
+a file directly instead of a store: from their place in the file, or from memory if the format can only be read from
+front to back. A ``FileMark`` identifies a version of a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from ..arrays import Array, Dtype
 from ..credentials import environment_secrets, hide, redact
-from ..errors import AvgkError, LabelsError, ReadError, ScoresError, StoreError, label_cure, refuse
+from ..errors import AvgkError, LabelsError, ReadError, ScoresError, StoreError, label_hint, refuse
 from ..threads import forkable
 
 #: Suffixes of score files.
@@ -39,7 +39,8 @@ SCORE_NAMES = ("scores", "logits", "probabilities", "probs", "preds", "predictio
 LABEL_NAMES = ("labels", "label")
 OTHER_LABEL_NAMES = ("y", "y_true", "targets", "target")
 
-#: The most names that an error lists, and the longest names that are compared with a misspelt one (in quadratic time).
+#: Maximum number of names that an error lists, and the longest names that are compared with a misspelt one (in
+#: quadratic time).
 _LISTED, _COMPARED = 20, 200
 
 
@@ -145,7 +146,9 @@ class RowFile(ABC):
         missing or differ in length raise ScoresError or LabelsError.
         """
 
-    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
+    def random_access_rows(
+        self, marks: tuple[FileMark, ...]
+    ) -> tuple[RandomAccessRows, RandomAccessRows | None] | None:
         """Return scores and labels whose rows can be read in any order, or None if rows come only from front to back."""
         return None
 
@@ -204,7 +207,7 @@ def check_labels(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
         return
     raise LabelsError(
         f"labels must be integers, one per sample, or a matrix of probabilities; {location} holds {dtype} of shape "
-        f"{shape}. {label_cure(dtype) if len(shape) == 1 else 'Convert them first.'}"
+        f"{shape}. {label_hint(dtype) if len(shape) == 1 else 'Convert them first.'}"
     )
 
 
@@ -239,8 +242,9 @@ class FileMark:
             ) from None
         if mark != self:
             raise ReadError(
-                f"{self.path} changed after it was opened: it had {self.n_bytes:,} bytes, and has {mark.n_bytes:,} bytes and "
-                f"another time on {socket.gethostname()}. Start again; copies for workers must keep their times (cp -p)."
+                f"{self.path} changed after it was opened: it had {self.n_bytes:,} bytes, and on "
+                f"{socket.gethostname()} it has {mark.n_bytes:,} bytes and another modification time. Start again; "
+                "copies for workers must keep the modification time (cp -p)."
             )
 
 
@@ -251,7 +255,7 @@ def check_marks(marks: Iterable[FileMark]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyRows(ABC):
+class RandomAccessRows(ABC):
     """A matrix or column in an open file, of which any rows can be read. It is sent to workers."""
 
     location: str
@@ -282,17 +286,17 @@ class AnyRows(ABC):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.nbytes <= _SENT_BYTES:
             with suppress(AvgkError):  # reading will raise it again
-                base = {field.name: values[field.name] for field in fields(AnyRows)}
+                base = {field.name: values[field.name] for field in fields(RandomAccessRows)}
                 return _restore, (CarriedRows, {**base, "values": self.read(0, self.shape[0])})
         return _restore, (type(self), values)
 
 
-def _restore(kind: Callable[..., AnyRows], values: dict[str, Any]) -> AnyRows:
+def _restore(kind: Callable[..., RandomAccessRows], values: dict[str, Any]) -> RandomAccessRows:
     return kind(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarriedRows(AnyRows):
+class CarriedRows(RandomAccessRows):
     """Rows of a small file, sent with their values."""
 
     values: Array
@@ -337,8 +341,8 @@ def loaded(load: partial[tuple[Array, ...]], marks: tuple[FileMark, ...]) -> Loa
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedRows(AnyRows):
-    """Rows of a file that can only be read from front to back; each process that reads it holds all of it in memory."""
+class LoadedRows(RandomAccessRows):
+    """Rows of a file that can only be read sequentially; each process that reads it holds all of it in memory."""
 
     content: Loaded
     #: 0 for the scores, 1 for the labels.

@@ -39,7 +39,7 @@ class FileKind:
     format: str
     version: int
     #: What to do about a bad file.
-    cure: str
+    hint: str
     #: The dtype of all arrays.
     dtype: str
 
@@ -63,13 +63,11 @@ class FileKind:
             if content["version"] != self.version:
                 raise ValueError(f"it is of version {content['version']}, not {self.version}")
             if content.pop("sha256") != _digest(content):
-                raise ValueError("its hash does not fit its content")
+                raise ValueError("its hash does not match its content")
             return restore(self._unpacked(content))
         except _DAMAGE as error:
             why = str(error).rstrip(".")
-            raise StoreError(
-                f"{self.name} must be a file that save wrote; got {redact(place)}: {why}. {self.cure}"
-            ) from error
+            raise StoreError(f"{redact(place)} is not a valid {self.name} file: {why}. {self.hint}") from error
 
     def _load(self, place: str) -> Any:
         try:
@@ -82,9 +80,7 @@ class FileKind:
     def _check_path(self, path: object) -> str:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "://" in str(path):
             name = self.name.replace(" ", "-")
-            raise OptionError(
-                f"path must be that of a local file; got {redact(path)!r}. Name a file, such as {name}.json."
-            )
+            raise OptionError(f"path must be a local file; got {redact(path)!r}. Name a file, such as {name}.json.")
         return str(os.fspath(path))
 
     def _packed(self, value: Any) -> Any:
@@ -105,7 +101,7 @@ class FileKind:
         data = base64.b64decode(value[self.dtype], validate=True)
         shape = tuple(int(n) for n in value["shape"])
         if len(data) != 8 * math.prod(shape):
-            raise ValueError("the length of an array does not fit its shape")
+            raise ValueError("the length of an array does not match its shape")
         array: Array = np.frombuffer(data, np.dtype(self.dtype).newbyteorder("<")).astype(self.dtype).reshape(shape)
         if not np.isfinite(array).all():
             raise ValueError("an array has values that are not finite")

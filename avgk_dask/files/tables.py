@@ -1,4 +1,4 @@
-"""Score files of columns: Parquet and Arrow files, single or all files of a folder. CSV files are in csv.py."""
+"""Score files with columns: Parquet and Arrow, single files or all files of a folder. CSV files are read in csv.py."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..errors import ReadError, ScoresError, StoreError
 from ..masks import with_unlabelled
 from .columns import ArrowBatch, ArrowSchema, Columns, choose_columns, label_array, list_matrix, load_arrow, score_block
 from .csv import CsvTable
-from .rows import PART_BYTES, AnyRows, Block, FileMark, LabelForm, RowFile, listed, reading, rows_of_bytes
+from .rows import PART_BYTES, Block, FileMark, LabelForm, RandomAccessRows, RowFile, listed, reading, rows_of_bytes
 
 #: Bytes to read when only the first row is needed.
 _PEEK_BYTES = 1 << 20
-#: Smallest and largest buffer of a column; the buffers of all columns together have the bytes of a block.
+#: Smallest and largest buffer of a column in bytes. Between these limits, all buffers together are as large as a block.
 _LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20
-#: Largest part in bytes of scores; a file with larger ones is held in memory, which takes less of it.
+#: Files with larger parts, in bytes of scores, are read into memory once: decoding such parts repeatedly costs more.
 _MOST_BYTES = 64 << 20
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 
@@ -40,7 +40,7 @@ class Part:
 
 
 class FilesTable(ABC):
-    """Files with the same columns, one after the other, in parts that can be read in any order."""
+    """A table in one or more files with the same columns. Its parts can be read in any order."""
 
     #: Names and types of the columns.
     schema: ArrowSchema
@@ -73,7 +73,7 @@ class FilesTable(ABC):
 
     @abstractmethod
     def _inspect(self, path: str) -> tuple[ArrowSchema, int]:
-        """Return the schema of a file, and its number of rows."""
+        """Return the schema and the number of rows of a file."""
 
     @abstractmethod
     def _read(
@@ -83,13 +83,13 @@ class FilesTable(ABC):
 
 
 def _check_same(schema: ArrowSchema, first: ArrowSchema, path: str) -> None:
-    """Refuse a file of a folder whose columns differ from those of the first file."""
+    """Raise if the columns of a file differ from the first file of its folder."""
     fields, first_fields = ([(field.name, field.type) for field in each] for each in (schema, first))
     if fields != first_fields:
         differing = sorted({name for name, _ in set(fields) ^ set(first_fields)}) or ["their order"]
         raise StoreError(
             f"the files of a folder must have the same columns; {path} differs from the first in "
-            f"{', '.join(differing[:5])}. Write them alike, or read them one by one."
+            f"{', '.join(differing[:5])}. Write all files with the same columns, or read them one by one."
         )
 
 
@@ -128,8 +128,8 @@ class ParquetTable(FilesTable):
 class ArrowTable(FilesTable):
     """Arrow files (IPC files and streams, Feather), mapped to memory and read in slices of their record batches.
 
-    Pages are released after each slice, so that the resident memory stays that of a slice. Compressed
-    record batches (Feather's default) are decompressed as a whole, though.
+    Pages are released after each slice, so only one slice is resident. Compressed record batches (Feather's default)
+    are decompressed as a whole.
     """
 
     def parts(self) -> list[Part] | None:
@@ -139,7 +139,7 @@ class ArrowTable(FilesTable):
             with reading(path, *self._errors):
                 mapped = _map(path)
                 for index, batch in enumerate(_record_batches(_reader(mapped))):
-                    if not _lies_in(batch, mapped):
+                    if not _is_mapped(batch, mapped):
                         return None
                     parts.append(Part(path, index, int(batch.num_rows)))
         return parts
@@ -181,7 +181,8 @@ def hub_files(folder: str) -> list[str]:
     state = _json(folder, "state.json")
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise StoreError(
-            f"{folder} must hold its rows in order; it has an index of rows. Save dataset.flatten_indices() instead."
+            f"{folder} is a selection from another dataset: its row indices are saved separately. Save "
+            "dataset.flatten_indices() instead."
         )
     with reading(os.path.join(folder, "state.json"), KeyError, TypeError):
         return [os.path.join(folder, os.path.basename(part["filename"])) for part in state["_data_files"]]
@@ -203,7 +204,7 @@ def _map(path: str) -> mmap.mmap:
 
 
 def _release(mapped: mmap.mmap) -> None:
-    # The file's cache still has the pages if they are needed again.
+    # The pages stay in the operating system's cache.
     if hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -218,7 +219,7 @@ def _reader(mapped: mmap.mmap) -> Any:
 
 
 def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
-    """Return the record batches of an IPC file (which has an index of them) or of a stream, from one on."""
+    """Return the record batches of an IPC file or stream, starting with number ``first``."""
     if hasattr(reader, "num_record_batches"):
         for index in range(first, reader.num_record_batches):
             yield reader.get_batch(index)
@@ -226,7 +227,7 @@ def _record_batches(reader: Any, first: int = 0) -> Iterator[ArrowBatch]:
         yield from islice(reader, first, None)
 
 
-def _lies_in(batch: Any, mapped: mmap.mmap) -> bool:
+def _is_mapped(batch: Any, mapped: mmap.mmap) -> bool:
     """Whether the values of a batch are in the mapped file, rather than decompressed into other memory."""
     whole = load_arrow().py_buffer(mapped)
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
@@ -255,8 +256,10 @@ class TableFile(RowFile):
             del batch  # so that the table can free its memory
             yield scores, labels
 
-    def any_rows(self, marks: tuple[FileMark, ...]) -> tuple[AnyRows, AnyRows | None] | None:
-        """Return scores and labels whose rows can be read in any order, or None if the table has no parts, or too large ones."""
+    def random_access_rows(
+        self, marks: tuple[FileMark, ...]
+    ) -> tuple[RandomAccessRows, RandomAccessRows | None] | None:
+        """Return scores and labels whose rows can be read in any order, or None if the table has no parts or large ones."""
         row_bytes, table = self.n_classes * self.dtype.itemsize, self.table
         if not isinstance(table, FilesTable):
             return None
@@ -268,7 +271,7 @@ class TableFile(RowFile):
         def rows(label: str | None, more: tuple[int, ...], dtype: Dtype) -> TableRows:
             shape = (n_samples, *more)
             return TableRows(
-                location=self.location, shape=shape, dtype=dtype, part_rows=_together(parts, rows_of_bytes(shape, dtype)),
+                location=self.location, shape=shape, dtype=dtype, part_rows=_rows_per_read(parts, rows_of_bytes(shape, dtype)),
                 table=files, columns=self.columns, label=label, n_classes=self.n_classes, parts=tuple(parts),
                 ends=tuple(accumulate(part.n_rows for part in parts)), marks=marks,
             )  # fmt: skip
@@ -316,8 +319,8 @@ def _first_length(table: Table, name: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRows(AnyRows):
-    """Rows of the scores or of the labels of a table that has parts."""
+class TableRows(RandomAccessRows):
+    """The scores or the labels of a table with parts, readable in any order of rows."""
 
     table: FilesTable
     columns: Columns
@@ -330,7 +333,7 @@ class TableRows(AnyRows):
     marks: tuple[FileMark, ...]
 
     def fill(self, first: int, last: int, out: Array) -> None:
-        """Read some rows into an array."""
+        """Read the rows from ``first`` to ``last`` into an array."""
         row = first
         while row < last:
             number = bisect_right(self.ends, row)
@@ -368,14 +371,14 @@ def as_signed(labels: Array) -> Array:
     return with_unlabelled(labels, np.zeros(labels.shape, bool)) if labels.dtype == np.uint64 else labels
 
 
-def _together(parts: list[Part], rows: int) -> int:
-    """Return the number of rows to read together, so that few parts are decoded twice.
+def _rows_per_read(parts: list[Part], rows: int) -> int:
+    """Return the number of rows per read that avoids decoding most parts twice.
 
     Examples
     --------
-    >>> _together([Part("a", 0, 100), Part("a", 1, 100), Part("a", 2, 7)], 250)
+    >>> _rows_per_read([Part("a", 0, 100), Part("a", 1, 100), Part("a", 2, 7)], 250)
     200
-    >>> _together([Part("a", 0, 100), Part("b", 0, 30), Part("b", 1, 100)], 50)
+    >>> _rows_per_read([Part("a", 0, 100), Part("b", 0, 30), Part("b", 1, 100)], 50)
     100
     """
     first, last = parts[0].n_rows, parts[-1].n_rows

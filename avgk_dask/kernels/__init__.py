@@ -23,7 +23,7 @@ SPLITTER = 2.0**27 + 1
 LEAST_EXPONENT = -708.0
 #: Exponentials of smaller numbers are 0, whatever they are divided by.
 LEAST_WIDE = -746.0
-#: The least difference of logits, so that its square does not overflow; its probability is 0.
+#: Minimum difference of logits, so that its square does not overflow; its probability is 0.
 LEAST_DIFFERENCE = -1e150
 #: Lanes of a sum: class c is added to lane c mod 8.
 LANES = 8

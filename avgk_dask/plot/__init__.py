@@ -1,6 +1,6 @@
 """Pictures of results: functions that draw a result Dataset into matplotlib Axes and return them.
 
-All take ``ax``, the Axes to draw into (by default those of a new figure), and import matplotlib only when called. They neither show
+All take ``ax``, the Axes to draw into (by default new axes), and import matplotlib only when called. They neither show
 figures nor change settings. Fonts, lines, spines and grids follow the style sheet; ``plt.style.use("avgk_dask.plot.paper")`` is one
 for a column of 3.3 inches. Ticks and legends are fitted to the size of the Axes, so create the figure in its final size, with
 ``layout="constrained"``.

@@ -30,7 +30,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 _MAP, _FIRST, _LAST = "plasma", 0.3, 0.75
 #: Points of a thinned curve along the width, and along the height.
 _PER_SIDE = 400
-#: The most bars with one count each, and the bars per power of ten if there are more.
+#: Maximum number of bars with one count each, and the bars per power of ten if there are more.
 MOST_BINS, _PER_DECADE = 400, 10
 #: Upper estimate of the width of a digit over fonts, and space between two numbers, both in ems.
 _LETTER, _SPACE = 0.65, 0.8
@@ -45,7 +45,7 @@ _STEPS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
 
 
 def new_axes(ax: Axes | None) -> Axes:
-    """Return the given axes, or those of a new figure."""
+    """Return the given axes, or the axes of a new figure."""
     if ax is not None:
         return ax
     from matplotlib import pyplot
@@ -54,7 +54,7 @@ def new_axes(ax: Axes | None) -> Axes:
 
 
 def scaled(factor: float, *names: str) -> dict[str, Any]:
-    """Return properties of lines, such as linewidth, as multiples of those of the style sheet."""
+    """Return properties of lines, such as linewidth, as multiples of the style sheet's values."""
     from matplotlib import rcParams
 
     style: Any = rcParams
@@ -198,14 +198,14 @@ def need(result: xr.Dataset, name: str, requirement: str) -> None:
     """Check that a single result has a variable with values."""
     check_result(result, [name] if isinstance(result, xr.Dataset) and name in result else [])
     if name not in result or np.isnan(np.asarray(result[name].values, float)).all():
-        raise OptionError(f"result must have {name} to draw; got one without. It needs {requirement}.")
+        raise OptionError(f"result has no {name} to draw. Pass a result with {requirement}.")
 
 
 def need_table(table: xr.Dataset, name: str) -> None:
     """Check that a table has a variable with values."""
     check_result(table)
     if name not in table or np.isnan(table[name].values).all():
-        raise OptionError(f"table must have {name} to draw; got one without. It needs labels.")
+        raise OptionError(f"table has no {name} to draw. Compute it with labels.")
 
 
 def known_budget(result: xr.Dataset, k: float) -> float:

@@ -84,7 +84,8 @@ def n_arbitrary(result: xr.Dataset) -> Ints:
     return np.asarray(np.minimum(kept, result.n_ties.values - kept))
 
 
-#: The most budgets with a marker, with a bar, and with a tick if fractional; and the end of the y-axis if all errors are 0.
+#: Maximum number of budgets with a marker, with a bar, and with a tick if fractional; and the end of the y-axis if all
+#: errors are 0.
 _MARKED, _BARS, _NAMED, _NO_ERRORS = 50, 30, 2, 0.1
 #: Width of a letter above a bar, in ems of the tick labels.
 _LETTER = 0.6
@@ -99,7 +100,7 @@ def errors(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = No
     result
         The result of ``evaluate`` or ``error_curve`` with labels.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
     label
         Name of the result if several share the Axes: each then has its own colour, and top-k is dashed.
 
@@ -130,7 +131,7 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     result
         The result of ``compare``.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -146,9 +147,7 @@ def model_errors(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     """
     check_result(result)
     if "model" not in result.dims or np.isnan(result.average_k_error.values).all():
-        raise OptionError(
-            "result must have the errors of several models; got a result without. Pass that of compare with labels."
-        )
+        raise OptionError("result has no errors of several models. Pass a result of compare, computed with labels.")
     ax = new_axes(ax)
     for i, name in enumerate(result.model.values):
         _draw_errors(result.isel(model=i), ax, str(name))
@@ -220,7 +219,7 @@ def gains(result: xr.Dataset, ax: Axes | None = None, *, label: str | None = Non
     result
         The result of ``evaluate`` or ``error_curve`` with labels.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
     label
         Name of the result if several share the Axes.
 

@@ -31,9 +31,9 @@ _CORNERS = ("upper right", "lower left", "lower right", "upper left")
 _LETTER_COST, _FEW_LETTERS = 0.01, 12
 #: The highest position of a point, as a share of the height; and the points that represent a line between two others.
 _HIGHEST, _BETWEEN = 0.97, 8
-#: The most letters left out of the names.
+#: Maximum number of letters left out of the names.
 _MOST_CUT = 200
-#: The most iterations of enlarging the y-axis.
+#: Maximum number of iterations of enlarging the y-axis.
 _TURNS = 12
 
 

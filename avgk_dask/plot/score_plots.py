@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
 
 
-#: The most ranks drawn.
+#: Maximum number of ranks drawn.
 _MOST_RANKS = 12
 #: Share of the width left by the colour bar; width of a letter in a cell, in ems of the tick labels.
 _WITHOUT_BAR, _LETTER = 0.75, 0.55
@@ -48,7 +48,7 @@ def ranked_scores(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     result
         The result of ``evaluate`` or ``ranked_supports``.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def straddle(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     result
         The result of ``evaluate`` or ``straddle_strength``.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def reliability(tables: xr.Dataset | Mapping[str, xr.Dataset], ax: Axes | None =
     tables
         The result of ``losses.expected_calibration_error``, or several by name, such as before and after a calibration.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def near_threshold(table: xr.Dataset, ax: Axes | None = None) -> Axes:
     table
         The result of ``losses.calibration_at_threshold``.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def temperatures(curve: xr.Dataset, ax: Axes | None = None) -> Axes:
     curve
         The result of ``calibration.temperature_curve``.
     ax
-        Axes to draw into; by default those of a new figure. The NLL has its own axis at the right.
+        Axes to draw into; by default new axes. The NLL has its own axis at the right.
 
     Raises
     ------

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: The most budgets drawn by default, and named in a legend.
+#: Maximum number of budgets drawn by default, and named in a legend.
 _FEW = 6
 #: A histogram of more sizes than _WIDE ends when at most this share of the samples is left.
 _TAIL, _WIDE = 0.005, 40
@@ -51,9 +51,9 @@ def set_sizes(result: xr.Dataset, k: float | None = None, ax: Axes | None = None
     result
         The result of ``evaluate``.
     k
-        The budget; by default that of the headline, which has the surest gain.
+        The budget; by default the budget of the headline, which has the most significant gain.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
     label
         Name of the result if several share the Axes: each is then an outline with its own colour.
 
@@ -132,7 +132,7 @@ def set_size_distribution(
     k
         The budgets; by default up to six of the result. The legend names at most six.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
     label
         Name of the result if several share the Axes: each then has one colour for all budgets.
 
@@ -197,7 +197,7 @@ def group_errors(breakdown: xr.Dataset, k: float | None = None, ax: Axes | None 
     k
         One of its budgets; by default the largest.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def size_coverage(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     result
         The ``evaluate`` result of a conformal predictor, with labels.
     ax
-        Axes to draw into; by default those of a new figure.
+        Axes to draw into; by default new axes.
 
     Raises
     ------

@@ -31,7 +31,7 @@ from .text import listed, stderr_sentence
 
 #: Level of p-values of clear differences, and the smallest p-value that is printed.
 _ALPHA, _TINY = 0.05, 1e-4
-#: The most models and rows of differences on a page.
+#: Maximum number of models and rows of differences on a page.
 _MOST_MODELS, _MOST_ROWS = 12, 200
 
 

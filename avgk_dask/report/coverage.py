@@ -17,7 +17,7 @@ from .frame import clip, clip_cells, fold, provenance, render, write_page
 from .tables import Table, number, percent, share, size_quartiles, with_error
 from .text import STDERR
 
-#: The most classes or groups in the table of a terminal, and on a page.
+#: Maximum number of classes or groups in the table of a terminal, and on a page.
 _FEW, _MOST = 20, 50
 #: The quantile of coverage below which a class or group is counted as low.
 _LOW = 0.05

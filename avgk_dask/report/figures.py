@@ -90,8 +90,8 @@ _PICTURES: dict[str, tuple[Callable[..., Axes], str, str]] = {
     "straddle": (
         plot.straddle,
         "Straddle strengths",
-        "Mean over all pairs of samples of the amount by which the (k + order)-th score of one exceeds the (k + 1 - order)-th of "
-        "the other (0 if it does not).",
+        "Mean, over all pairs of samples, of the excess of the score of rank k + order of one sample over the score "
+        "of rank k + 1 - order of the other (0 if there is none).",
     ),
 }
 #: Variables that a picture needs, with the least number of values.
@@ -162,14 +162,17 @@ def comparison_pictures(result: xr.Dataset) -> dict[str, Picture]:
         key = f" Model {', '.join(f'{label} is {name}' for label, name in zip(labels, names, strict=True))}."
     shown = result.assign_coords(model=labels, other=labels)
     errors = f"Error against k of average-k (solid) and top-k (dashed); bands are 95 % intervals.{key}"
-    differences = f"Average-k error at k = {float(result.k.values.max()):g} of each model minus that of the best model, with 95 % intervals."
+    differences = (
+        f"Average-k error at k = {float(result.k.values.max()):g} of each model minus the error of the best model, with 95 % "
+        "intervals."
+    )
     return _picture("model_errors", "Errors of the models", errors, partial(plot.model_errors, shown)) | _picture(
         "differences", "Differences from the best model", differences, partial(_differences, shown)
     )
 
 
 def _differences(result: xr.Dataset, ax: Axes) -> Axes:
-    """Draw the average-k error of each model minus that of the best one, for the largest budget, with 95 % intervals."""
+    """Draw the average-k error of each model minus the error of the best one, for the largest budget, with 95 % intervals."""
     one = result.sel(k=result.k.values.max(), rule="average")
     best = int(np.nanargmin(one.average_k_error.values))
     others = one.isel(other=best, model=[i for i in range(one.sizes["model"]) if i != best])

@@ -32,9 +32,9 @@ from ..results.datasets import are_probabilities, fingerprint
 from ..results.text import Table
 from .tables import size_quartiles
 
-#: The most budgets in tables and pictures, and the longest table that is not folded.
+#: Maximum number of budgets in tables and pictures, and the longest table that is not folded.
 _MOST_BUDGETS, MOST_OPEN = 100, 15
-#: The most characters of a text, and of a name in a table; and the most facts added by users.
+#: Maximum number of characters of a text, and of a name in a table; and the maximum number of facts added by users.
 _MOST_CHARACTERS, MOST_NAME, _MOST_FACTS = 2_000, 100, 40
 
 #: A table and, if it is long, the rows that are visible while it is folded.
@@ -104,10 +104,10 @@ def write_page(path: str | os.PathLike[str], render_page: Callable[[], str]) -> 
 
     if not isinstance(path, (str, os.PathLike)):
         raise DtypeError(
-            f"path must be that of the new file; got {type(path).__name__}. Pass the result, then its path."
+            f"path must be the path of the new file; got {type(path).__name__}. Pass the result, then its path."
         )
     if is_url(path):
-        raise OptionError(f"path must be that of a file on this machine; got {redact(path)!r}. Choose a local one.")
+        raise OptionError(f"path must be a file on this machine; got {redact(path)!r}. Choose a local one.")
     page = render_page()
     with writing(str(path)), atomic_write(pathlib.Path(path)) as place:
         place.write_text(page, encoding="utf-8")
@@ -142,7 +142,8 @@ def provenance(result: xr.Dataset, seconds: float | None, written: str | None) -
     return Table(("fact", "value"), rows[: len(facts) + _MOST_FACTS])
 
 
-#: The most rows of a download, so that a page stays below 1 MB; and the most characters of the name of a model in it.
+#: Maximum number of rows of a download, so that a page stays below 1 MB; and the maximum number of characters of the
+#: name of a model in it.
 _MOST_ROWS, _MOST_MODEL_NAME = 400, 80
 _MEASURES = (
     "threshold", "n_above", "n_ties", "n_kept", "average_set_size", "top_k_error", "top_k_error_stderr", "average_k_error",

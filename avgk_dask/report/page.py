@@ -45,9 +45,9 @@ from .tables import (
 )
 from .text import answers, error_words
 
-#: Rows of a folded table that stay visible, and the most positions of a slider.
+#: Rows of a folded table that stay visible, and the maximum number of positions of a slider.
 _VISIBLE, _MOST = 8, 200
-#: The columns of a slider, and their names if they differ from those of the table.
+#: The columns of a slider, and their names if they differ from the names in the table.
 _COLUMNS = ("k", "top-k error", "avg-k error", "gain", "threshold", "quartiles")
 _NAMES = {"avg-k error": "average-k error", "quartiles": "sizes 25/50/75 %"}
 
@@ -131,7 +131,7 @@ def render_report(
         The result of ``set_utility``, or several along ``utility``, for a section on them.
     curve
         A result of ``evaluate`` for more budgets of the same scores, such as ``k=range(1, 101), straddle=False``: the page
-        has a slider over its integer budgets. By default the slider is over those of the result.
+        has a slider over its integer budgets. By default the slider is over the budgets of the result.
 
     Raises
     ------

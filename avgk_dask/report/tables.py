@@ -31,7 +31,7 @@ def percent(value: float) -> str:
     return "" if math.isnan(value) else f"{fixed(100 * value, 2)} %"
 
 
-#: The most decimals of a percentage.
+#: Maximum number of decimals of a percentage.
 _MOST_DIGITS = 6
 
 

@@ -1,4 +1,4 @@
-"""The result of an evaluation in words: the answer and its explanation, alike in the terminal and on the page."""
+"""The result of an evaluation in sentences, which the terminal and the report page share."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def print_table(result: xr.Dataset, *, width: int | None = None, colour: bool = 
     result
         The result of ``evaluate``.
     width
-        Maximum length of a line: the least important columns of the table are left out, which a line reports, and
-        sentences are wrapped at words. By default lines have any length.
+        Maximum length of a line. Sentences are wrapped, and the least important columns of the table are omitted if
+        necessary; a line below the table lists them. By default lines have any length.
     colour
         Whether to highlight the summary, gains and losses with the colours of a terminal.
 
@@ -69,11 +69,11 @@ def sentences(result: xr.Dataset) -> list[str]:
 
 
 def least_sentence(result: xr.Dataset) -> str:
-    """Return the smallest budgets that reach the error asked for; empty if none was asked for."""
+    """State the smallest budgets with at most ``max_error``; empty if the result has no such target."""
     if "max_error" not in result.attrs:
         return ""
     error, k, top = (result.attrs[name] for name in ("max_error", "smallest_k", "smallest_top_k"))
-    # Rounded up, so that the budget as printed reaches the error.
+    # Rounded up, so that the printed budget also reaches the error.
     enough = Context(prec=6, rounding=ROUND_CEILING).create_decimal(str(k)).normalize()
     return (
         f"For an error of at most {percent(error)}, average-k needs {enough:f} labels per sample and top-k needs {top}."
@@ -115,7 +115,7 @@ def listed(ks: list[float]) -> str:
 
 
 def tie_sentence(result: xr.Dataset) -> str:
-    """Say how much the error depends on which ties are kept, at the budget with the largest range."""
+    """State the range of the error over all choices of ties, at the budget with the largest range."""
     if "average_k_error_lowest" not in result:
         return ""
     spread = (result.average_k_error_highest - result.average_k_error_lowest).values
@@ -154,7 +154,7 @@ def crowd_sentence(result: xr.Dataset) -> str:
 
 
 def headline(result: xr.Dataset) -> str:
-    """Compare the errors of both rules at the budget of the surest gain; list the budgets with clearly more errors."""
+    """Compare both rules at the budget with the most significant gain, and list the budgets with clearly more errors."""
     gains = result.relative_gain.values
     if np.isnan(result.average_k_error.values).all():
         return "Errors need labels; without them (or with negative ones only) there are only thresholds and set sizes."
@@ -197,7 +197,7 @@ def _unclear(result: xr.Dataset, best: xr.Dataset) -> str:
 
 
 def _errors(one: xr.Dataset, noun: str = "") -> str:
-    """Return both errors as text, also as numbers of samples unless they are expected ones of soft labels."""
+    """Return both errors as percentages and, unless soft labels make them expected values, as numbers of samples."""
     fractions = f"{percent(float(one.average_k_error))} instead of {percent(float(one.top_k_error))}"
     n = int(one.attrs.get("n_labelled", 0))
     average, top = (n * float(one[name]) for name in ("average_k_error", "top_k_error"))
@@ -219,14 +219,14 @@ def stderr_sentence(result: xr.Dataset) -> str:
 
 
 def soft_sentence(result: xr.Dataset) -> str:
-    """Explain errors with soft labels; empty with others."""
+    """Explain errors with soft labels; empty with hard labels."""
     if "plug_in_bound" not in result:
         return ""
     return "The labels are probabilities, so errors are expected values and have no standard errors."
 
 
 def zero_sentence(result: xr.Dataset) -> str:
-    """Bound the true error if none was seen; empty if there were errors, or with soft labels."""
+    """Bound the true error if no errors were observed; empty otherwise, or with soft labels."""
     n = int(result.attrs.get("n_labelled", 0))
     no_errors = (result.average_k_error.values == 0) & (result.k.values < result.attrs["n_classes"])
     if "plug_in_bound" in result or not n or not no_errors.any():
@@ -254,7 +254,7 @@ def size_sentence(result: xr.Dataset) -> str:
 
 
 def answers(result: xr.Dataset, curve: xr.Dataset | None = None) -> dict[str, object]:
-    """Return all sentences of a page about an evaluation, by their places."""
+    """Return all sentences of a report page, by their positions on the page."""
     details = [kind_sentence, soft_sentence, tie_sentence, stderr_sentence, zero_sentence]
     if "max_error" in result.attrs:  # the headline answers that question instead
         details.insert(0, headline)
@@ -293,21 +293,21 @@ def answer(result: xr.Dataset, curve: xr.Dataset | None = None) -> str:
     error = (
         f"With {k:g} labels per sample on average, average-{k:g} misses {share(one, 'average_k_error')} of the labels."
     )
-    curve = result if curve is None else curve  # the budgets of the result are all fractional here
+    curve = result if curve is None else curve  # all budgets of the result are fractional
     known = [near for near in (math.floor(k), math.ceil(k)) if near in curve.k.values]
     near = " and ".join(f"top-{near} misses {share(curve.sel(k=float(near)), 'top_k_error')}" for near in known)
     return f"{error} For comparison, {near}." if near else f"{error} Top-k sets cannot have {k:g} labels."
 
 
 def bound_sentence(result: xr.Dataset) -> str:
-    """Say that the errors avoided have no lower bound unless the scores are probabilities."""
+    """State that the errors avoided have no lower bound if the scores are not probabilities."""
     if are_probabilities(result):
         return ""
     return "These scores are not probabilities, so they give no lower bound on the errors avoided."
 
 
 def error_words(one: xr.Dataset, is_clear: bool) -> str:
-    """Return both errors of an integer budget and the gain as text; empty without labels."""
+    """Describe both errors of an integer budget and the gain; empty without labels."""
     k = f"{float(one.k):g}"
     average, top = share(one, "average_k_error"), share(one, "top_k_error")
     if not average:

@@ -26,7 +26,7 @@ def build_result(
 ) -> xr.Dataset:
     """Build the Dataset of these values, described and checked by a table.
 
-    Values may have those of the dimensions ``LEADING`` that are coordinates before their own.
+    Values may have leading dimensions: the names in ``LEADING`` that are coordinates.
     """
     leading = tuple(name for name in LEADING if name in coords)
     dataset = xr.Dataset(
@@ -64,8 +64,8 @@ def validate(dataset: xr.Dataset, table: Table = VARIABLES) -> None:
             or not _fits(variable.dtype, spec)
         ):
             raise ValueError(
-                f"result variable {name} must be as the schema says; got {variable.dims} {variable.dtype}. "
-                "Correct the value or the table."
+                f"result variable {name} must match the schema; got {variable.dims} {variable.dtype}. Correct the "
+                "value or the table."
             )
 
 
@@ -187,8 +187,8 @@ def to_json(dataset: xr.Dataset) -> str:
         return json.dumps(content, indent=1, allow_nan=False).replace("\x7f", r"\u007f")  # JSON leaves DEL raw
     except (TypeError, ValueError) as error:
         raise OptionError(
-            f"result must hold numbers and text only to become JSON; got something else ({error}). "
-            "Remove additions of other types."
+            f"result must contain only numbers and text to be written as JSON; got another type ({error}). Remove "
+            "variables and attributes of other types."
         ) from error
 
 
@@ -221,8 +221,8 @@ def from_json(text: str) -> xr.Dataset:
         return xr.Dataset(variables, coords, content["attrs"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise OptionError(
-            f"text must be a result as to_json writes it; got {type(text).__name__} that is not one "
-            f"({type(error).__name__}: {error}). Pass the content of a metrics.json."
+            f"text must be the output of to_json; got an invalid {type(text).__name__} ({type(error).__name__}: "
+            f"{error}). Pass the content of a metrics.json."
         ) from error
 
 

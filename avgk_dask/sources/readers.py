@@ -106,7 +106,8 @@ class Reader:
         Raises OptionError if the scores are not stored.
         """
         raise OptionError(
-            "checkpoint must be used with scores in a store or file; got an array in memory or in blocks. Pass its path."
+            "checkpoint needs scores in a store or file; got an array in memory or a Dask array. Pass the path of the "
+            "scores."
         )
 
     def with_rows(self, rows: Sequence[int]) -> Reader:
@@ -160,10 +161,10 @@ class StoredReader(Reader):
 
     @property
     def n_pieces(self) -> int:  # noqa: D102
-        return max(self.n_bands, -(-self._row_chunks.count // self._together))
+        return max(self.n_bands, -(-self._row_chunks.count // self._chunks_per_piece))
 
     @property
-    def _together(self) -> int:
+    def _chunks_per_piece(self) -> int:
         """Number of row chunks of a piece, so that all pieces together are the pilot's share of the store."""
         return max(1, int(setting("pilot-share") * self._row_chunks.count / setting("pilot-most")))
 
@@ -182,7 +183,7 @@ class StoredReader(Reader):
 
     def piece_end(self, band: int) -> int:  # noqa: D102
         first, last = self.rows[band], self.rows[band + 1]
-        chunks = self._row_chunks.indices(first, last)[: self._together]
+        chunks = self._row_chunks.indices(first, last)[: self._chunks_per_piece]
         return min(last, self._row_chunks.span(chunks[-1])[1])
 
     def chunk_names(self, rows: tuple[int, int]) -> str:  # noqa: D102

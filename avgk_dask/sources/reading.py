@@ -1,6 +1,6 @@
 """The reads of tasks: bands, chunks, labels and masks, and the mean of several matrices.
 
-Workers import this module. It does not import Dask arrays, which would load some 100 MB of xarray and pandas.
+Workers import this module. It does not import Dask arrays, which would load about 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Key:
 
 
 class StoredLabels:
-    """Stored labels, in any chunks: each task reads those of its bands. Sent to each worker once."""
+    """Stored labels, in any chunks: each task reads the labels of its bands. Sent to each worker once."""
 
     # Not a dataclass: Dask would look for tasks in its fields.
     def __init__(self, array: StoredArray, rows: Sequence[int]) -> None:
@@ -105,7 +105,7 @@ def select_rows(slabs: Iterable[Any], kept: Bools) -> Iterator[Array]:
         block = block_to_ndarray(slab)
         if len(block) > len(kept):
             raise ScoresError(
-                f"a block of the scores has shape {block.shape}, but the array's metadata promise {len(kept)} rows. "
+                f"a block of the scores has shape {block.shape}, but the array's metadata declare {len(kept)} rows. "
                 "Correct the shape and chunks of the array."
             )
         selection = kept[: len(block)]

@@ -102,7 +102,7 @@ Labels: TypeAlias = "Array | StoredArray | da.Array | None"
 
 
 class RowValues:
-    """Values with a row per sample. Tasks receive, or read, those of their bands."""
+    """Values with a row per sample. Tasks receive or read the values of their bands."""
 
     def __init__(self, values: Labels, rows: Sequence[int]) -> None:
         self.values, self.rows = values, rows

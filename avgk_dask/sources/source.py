@@ -261,7 +261,7 @@ class Truncation:
     n_slots: int
     n_classes: int
     location: str
-    #: The class of each slot, in blocks like those of the scores.
+    #: The class of each slot, in the same blocks as the scores.
     class_index: da.Array
 
     @property
@@ -290,9 +290,8 @@ def _scatter(sets: Array, index: Array, numbers: Array, n_classes: int, location
     if location is not None and sets[:, n_slots - 1].any():
         first = int(numbers[sets[:, n_slots - 1]][0, 0])
         raise ScoresError(
-            f"threshold must exceed every row's last stored score to be certain from {location}, which keeps {n_slots} of "
-            f"{n_classes} scores of each row; got one that sample {first} has more scores above. "
-            "Use a higher threshold, or a store that keeps more of them."
+            f"{location} keeps only {n_slots} of {n_classes} scores per row, and sample {first} may have more of them "
+            "above the threshold. Use a higher threshold, or a store that keeps more scores per row."
         )
     members = np.zeros((len(sets), n_classes), bool)
     rows, slots = np.nonzero(sets[:, :n_slots])

@@ -1,7 +1,7 @@
 """Transforms of scores, applied inside tasks between reading and ranking.
 
 A transform turns the stored slabs of a band into those that scans see, perhaps of another dtype. Workers import this
-module. It does not import Dask arrays, which would load some 100 MB of xarray and pandas.
+module. It does not import Dask arrays, which would load about 100 MB of xarray and pandas.
 """
 
 from __future__ import annotations
@@ -147,16 +147,16 @@ class Slots(Transform):
         bad = np.zeros(0, bool) if self.in_order else (block[:, 1:] > block[:, :-1]).any(1)
         if bad.any():
             raise ScoresError(
-                "the scores of a truncated store must descend; those of sample "
-                f"{first_row + int(np.flatnonzero(bad)[0])} of {self.location or 'them'} do not. "
-                "Write it with ScoreWriter(..., top_m=...)."
+                "each row of a truncated store must be in descending order; sample "
+                f"{first_row + int(np.flatnonzero(bad)[0])}{self.location and f' of {self.location}'} is not. Write it "
+                "with ScoreWriter(..., top_m=...)."
             )
         if self.n_classes == self.n_slots:
             return block
         if is_float(self.dtype) and (block != block).any():
             row = first_row + int(np.flatnonzero((block != block).any(1))[0])
             raise ScoresError(
-                f"the scores of a truncated store must not hold NaN; those of sample {row} of {self.location or 'them'} do. "
+                f"a truncated store must not contain NaN; sample {row}{self.location and f' of {self.location}'} does. "
                 "Write it with ScoreWriter(..., top_m=...)."
             )
         lowest = decode([key_range(self.dtype)[0]], self.dtype)
@@ -210,7 +210,7 @@ class Softmax(Transform):
     name: ClassVar[str] = "softmax"
 
     @classmethod
-    def of(cls, logits: Source, temperature: float) -> Softmax:
+    def from_logits(cls, logits: Source, temperature: float) -> Softmax:
         """Return the softmax of the logits of a source."""
         return cls(temperature, logits.dtype, logits.location, logits.mask is not None)
 
@@ -281,9 +281,9 @@ class Softmax(Transform):
         sample, row = first_row + bad, scores[bad]
         largest = "infinite" if (row == np.inf).any() else "-inf in every class"
         raise ScoresError(
-            f"scores must have a finite largest value in each row for a softmax; those of sample {sample}"
-            f"{' (of those that exist)' * self.of_existing}{self.location and f' of {self.location}'} are {largest}. Leave such samples out with where=, "
-            "or correct them."
+            "scores must have a finite maximum in each row for a softmax; the scores of sample "
+            f"{sample}{' (of the existing scores)' * self.of_existing}{self.location and f' of {self.location}'} are "
+            f"{largest}. Leave such samples out with where=, or correct them."
         )
 
 
@@ -296,7 +296,7 @@ class Sigmoid(Transform):
     name: ClassVar[str] = "sigmoid"
 
     @classmethod
-    def of(cls, logits: Source, temperature: float) -> Sigmoid:
+    def from_logits(cls, logits: Source, temperature: float) -> Sigmoid:
         """Return the sigmoid of the logits of a source."""
         return cls(temperature, logits.dtype)
 

@@ -45,7 +45,7 @@ class CostHistogram(State):
     counts: Annotated[Ints, OWN]
 
     @classmethod
-    def of(cls, groups: Ints, costs: Ints, most_bins: int) -> Self:
+    def from_costs(cls, groups: Ints, costs: Ints, most_bins: int) -> Self:
         """Return the histogram of some costs."""
         return cls._fitted(most_bins, 0, groups, costs, np.ones(costs.size, np.int64))
 
@@ -148,7 +148,7 @@ def cost_pass(plan: CostPlan, n_samples: int) -> Pass:
 def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan) -> CostTally:
     """Return the costs of one band's labels."""
     hard, groups = SampleGroups(plan.n_classes, plan.by == "group").split(labels)
-    checks = RowChecks.of(slabs, hard, band, plan.dtype, plan.n_classes)
+    checks = RowChecks.from_slabs(slabs, hard, band, plan.dtype, plan.n_classes)
     classes = checks.labels.hard
     assert classes is not None
     rows = np.flatnonzero(classes >= 0)
@@ -157,7 +157,7 @@ def tally_costs(slabs: Iterable[Array], labels: Array, band: int, plan: CostPlan
         part = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + len(scores))]
         costs[part] = plan.method.label_costs(scores[part - first], classes[part], plan.first_rows[band] + part)
     row_groups = np.zeros(rows.size, np.int64) if plan.by == "" else (classes if groups is None else groups)[rows]
-    histogram = CostHistogram.of(*plan.select(row_groups, costs[rows]), plan.most_bins)
+    histogram = CostHistogram.from_costs(*plan.select(row_groups, costs[rows]), plan.most_bins)
     return CostTally(**checks.fields(), costs=histogram)
 
 
@@ -227,7 +227,7 @@ class CoverageCounts(State):
     sizes: Counts
 
     @classmethod
-    def of(cls, groups: Array, sizes: Ints, labelled: Bools, hits: Bools, n_groups: int) -> Self:
+    def from_sets(cls, groups: Array, sizes: Ints, labelled: Bools, hits: Bools, n_groups: int) -> Self:
         """Count samples, given the group and set size of each, whether it has a label, and whether its set contains it."""
         totals = np.zeros(n_groups, np.int64)
         np.add.at(totals, groups, sizes)
@@ -267,7 +267,7 @@ def coverage_pass(plan: CoveragePlan) -> Pass:
 def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan: CoveragePlan) -> CoverageTally:
     """Return the counts of one band."""
     classes, groups = plan.groups.split(labels)
-    checks = RowChecks.of(slabs, classes, band, plan.dtype, plan.n_classes)
+    checks = RowChecks.from_slabs(slabs, classes, band, plan.dtype, plan.n_classes)
     n_rows, hard = len(checks.rows), checks.labels.hard
     hard = np.full(n_rows, -1, np.int64) if hard is None else hard
     sizes, hits = np.zeros(n_rows, np.int64), np.zeros(n_rows, bool)
@@ -275,12 +275,14 @@ def tally_coverage(slabs: Iterable[Array], labels: Array | None, band: int, plan
         rows = slice(first, first + len(scores))
         rule = plan.rule.for_rows(None if groups is None else groups[rows])
         samples = plan.first_rows[band] + np.arange(rows.start, rows.stop)
-        sizes[rows], hits[rows] = rule.sizes(scores, samples), rule.holds(scores, hard[rows], samples)
+        sizes[rows], hits[rows] = rule.sizes(scores, samples), rule.contains_labels(scores, hard[rows], samples)
     labelled = hard >= 0
     groups = np.zeros(n_rows, np.int64) if groups is None else groups
     return CoverageTally(
         **checks.fields(),
-        by_size=CoverageCounts.of(sizes, sizes, labelled, hits, plan.n_classes + 1),
-        by_class=CoverageCounts.of(hard[labelled], sizes[labelled], labelled[labelled], hits[labelled], plan.n_classes),
-        by_group=CoverageCounts.of(groups, sizes, labelled, hits, plan.n_groups),
+        by_size=CoverageCounts.from_sets(sizes, sizes, labelled, hits, plan.n_classes + 1),
+        by_class=CoverageCounts.from_sets(
+            hard[labelled], sizes[labelled], labelled[labelled], hits[labelled], plan.n_classes
+        ),
+        by_group=CoverageCounts.from_sets(groups, sizes, labelled, hits, plan.n_groups),
     )

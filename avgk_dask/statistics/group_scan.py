@@ -39,7 +39,7 @@ class CellCounts(State):
     highs: Column
 
     @classmethod
-    def of(cls, cells: Ints, keys: Array, are_labels: Bools) -> Self:
+    def from_cells(cls, cells: Ints, keys: Array, are_labels: Bools) -> Self:
         """Count scores, given the cell and key of each, and whether it is the label's."""
         wide = keys.astype(np.int64)
         return cls._joined(cells, np.ones_like(cells), are_labels.astype(np.int64), wide, wide)
@@ -160,7 +160,7 @@ class GroupPlan:
     scan: ScanPlan
     brackets: GroupBrackets
     first_rows: tuple[int, ...]
-    #: Number of keys that may be held in all, or 0 to count them in cells.
+    #: Number of keys that may be held in total, or 0 to count them in cells.
     max_held: int
     #: Whether all rows are scanned and checked, or only rows of groups that have brackets.
     is_first: bool
@@ -201,7 +201,7 @@ def scan_groups(slabs: Iterable[Array], labels: Array, band: int, plan: GroupPla
             held.append(_rows_by_bracket(band, keys, key_samples, key_brackets, are_labels, several=several))
         else:
             cells = brackets.cells_of(key_brackets, keys, key_samples, are_after)
-            counts.append(CellCounts.of(cells, keys, are_labels))
+            counts.append(CellCounts.from_cells(cells, keys, are_labels))
     return GroupTally(
         **checks | {"n_rows": len(labels)},
         strata_ranks=ranks,

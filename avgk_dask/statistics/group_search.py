@@ -1,11 +1,11 @@
 """The thresholds of groups, each found on the group's own samples. All groups share the reads.
 
-A pilot may miss classes in a store that is sorted by class, so there is one floor for all groups, with two to four times as
-many scores above it as the largest budget has. If those fit in memory, the first scan retains them, sorted by group, which
-settles every threshold. Otherwise it counts scores and labels by group in cells of 2**b keys, a million in all, with the
-lowest and highest key in each. The next scan retains the keys in the cells that contain thresholds, whose number is then
-known. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one key, and the counts of
-the scores before it.
+A pilot may miss classes in a store that is sorted by class, so there is one floor for all groups, with two to four
+times as many scores above it as the largest budget has. If those fit in memory, the first scan retains them, sorted by
+group, which settles every threshold. Otherwise it counts scores and labels by group in cells of 2**b keys, a million in
+total, with the lowest and highest key in each. The next scan retains the keys in the cells that contain thresholds,
+whose number is then known. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one
+key, and the counts of the scores before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_SCANS = 200
 _ALL = 1 << 62
 #: Keys sorted at once.
 _AT_ONCE = 1 << 20
-_CHANGED = "scores changed between two reads. Store them before they are evaluated."
+_CHANGED = "the scores changed between two reads. Write them to a store first."
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class OpenBrackets:
     held: bool
 
     @classmethod
-    def of(cls, targets: Targets, n_groups: int, usual: tuple[int, int], most_held: int) -> OpenBrackets:
+    def from_targets(cls, targets: Targets, n_groups: int, usual: tuple[int, int], most_held: int) -> OpenBrackets:
         """Return the brackets of all open targets."""
         numbers = np.flatnonzero(targets.open)
         chosen = targets.select(numbers)
@@ -392,7 +392,7 @@ class GroupSearch:
         return GroupBrackets.in_cells(starts, lows, highs, zero, lasts, self.usual)
 
     def _open_brackets(self, targets: Targets) -> OpenBrackets:
-        return OpenBrackets.of(targets, self.n_groups, self.usual, self.shape.max_apart)
+        return OpenBrackets.from_targets(targets, self.n_groups, self.usual, self.shape.max_apart)
 
     @property
     def _ends(self) -> tuple[int, int]:

@@ -1,11 +1,12 @@
 """Counts between label scores: the rank of every label, and the threshold of least risk.
 
-A label's rank in its row determines all top-K errors, and its rank among all scores all average-K errors. One read lists the
-scores of the labels and their ranks in their rows; a second read counts all scores between those.
+The rank of a label in its row determines all top-K errors; its rank among all scores determines all average-K errors.
+The first read lists the scores of the labels and their ranks in their rows. The second read counts the scores between
+them.
 
-The risk is the error plus a cost times the set size. Between two edges it is at least the risk at the upper edge minus the
-largest possible gain of the scores between them, those whose label weight exceeds their cost. Intervals that cannot beat
-the best edge are settled. The others are split and read again, until single keys are left. Among keys of equal risk the
+The risk is the error plus a cost times the set size. Between two edges, it is at least the risk at the upper edge minus
+the largest possible gain, which comes from scores whose label weight exceeds the cost. Intervals that cannot beat the
+best edge are dropped. The others are split and read again, until they are single keys. Among keys of equal risk the
 highest is the best, because its sets are the smallest.
 """
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # loads xarray, which workers do not need
 
 #: Scores per tile.
 _TILE = 1 << 18
-#: Bytes of the counts of all tasks together: with more edges there are fewer tasks.
+#: Bytes for the counts of all tasks together, which limit the number of tasks if there are many edges.
 _ALL_COUNTS = 1 << 30
 #: Stretches of keys in the table that finds an edge.
 _N_STARTS = 1 << 16
@@ -43,10 +44,10 @@ _N_STARTS = 1 << 16
 
 @dataclass(frozen=True)
 class LabelTally(CheckedTally):
-    """The number of labels with each score (except NaN), and with each rank in their row."""
+    """Numbers of labels by score (without NaN), and by rank in the row."""
 
     rank_counts: Counts
-    #: Ascending.
+    #: The distinct keys of the labels' scores, ascending.
     keys: Annotated[Ints, JOINED]
     key_counts: Annotated[Ints, JOINED]
 
@@ -58,9 +59,9 @@ class LabelTally(CheckedTally):
 
 @dataclass(frozen=True)
 class BandLabels(Record):
-    """For each label of a band, the edge it equals and the number of earlier scores of the band at that edge.
+    """For each label of a band, the index of its edge and the number of earlier scores of the band that equal the edge.
 
-    ``equal`` are the edges that occur as scores of the band, and ``n_equal`` the number of scores at each.
+    ``equal`` has the indices of the edges that occur in the band, and ``n_equal`` the number of scores at each.
     """
 
     band: int
@@ -149,10 +150,10 @@ class LabelPlan:
 
 @dataclass(frozen=True)
 class EdgePlan:
-    """The keys at and between which scores are counted.
+    """The edges of the cells in which scores are counted: one cell per edge, and one between each two.
 
-    With a ``cost``, soft labels above it are also counted separately. The positions of hard labels, which need memory for
-    each sample, are returned only ``with_labels``.
+    With a ``cost``, soft labels above it are also counted separately. The positions of hard labels are returned only if
+    ``with_labels`` is set, because they need memory for each sample.
     """
 
     dtype: Dtype
@@ -170,7 +171,7 @@ def label_pass(dtype: Dtype, n_classes: int) -> Pass:
 def edge_pass(
     dtype: Dtype, n_classes: int, edges: Ints, cost: float | None = None, *, with_labels: bool = False
 ) -> Pass:
-    """Return the pass that counts all scores, and the label weight, at and between ascending keys."""
+    """Return the pass that counts scores and label weight at and between ascending edges."""
     plan = EdgePlan(dtype, n_classes, EdgeTable.from_edges(edges), cost, with_labels)
     most, per_row = max(1, _ALL_COUNTS // (16 * plan.table.n_cells)), 32 if with_labels else 0
     n = edges.size
@@ -179,7 +180,7 @@ def edge_pass(
 
 def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPlan) -> LabelTally:
     """Return the tally of one band with hard labels."""
-    dtype, usable = plan.dtype, UsableLabels.of(labels, plan.n_classes)
+    dtype, usable = plan.dtype, UsableLabels.from_labels(labels, plan.n_classes)
     hard = usable.hard
     assert hard is not None
     tile = carrier(whole_rows(slabs, dtype, plan.n_classes, hard))
@@ -190,13 +191,13 @@ def tally_labels(slabs: Iterable[Array], labels: Array, band: int, plan: LabelPl
     if is_half(dtype):
         ranks[labelled[own == HALF_NAN]] = plan.n_classes + 1
     rank_counts = np.bincount(ranks, minlength=plan.n_classes + 2)
-    keys, counts = np.unique(_real(carrier_keys(own, dtype), dtype)[0], return_counts=True)
+    keys, counts = np.unique(_drop_nan(carrier_keys(own, dtype), dtype)[0], return_counts=True)
     return LabelTally(**_checks(tile, dtype, nan, usable, band), rank_counts=rank_counts, keys=keys, key_counts=counts)
 
 
 def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: EdgePlan) -> EdgeTally:
     """Return the tally of one band."""
-    dtype, table, usable = plan.dtype, plan.table, UsableLabels.of(labels, plan.n_classes)
+    dtype, table, usable = plan.dtype, plan.table, UsableLabels.from_labels(labels, plan.n_classes)
     tile = carrier(whole_rows(slabs, dtype, plan.n_classes, usable.array))
     hard = np.full(len(tile), -1, np.int64) if usable.hard is None else usable.hard
     labelled = np.flatnonzero(hard >= 0)
@@ -207,7 +208,7 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
     else:
         counts, orders = np.zeros(table.n_cells, np.int64), np.zeros(len(tile), np.int64)
         nan = count_at_edges(tile, *carrier_bits(tile), table.edges, table.starts, table.shift, hard, counts, orders)
-        keys, real = _real(carrier_keys(own, dtype), dtype)
+        keys, real = _drop_nan(carrier_keys(own, dtype), dtype)
         cells, at = _cells_of(keys, table)
         hits = np.bincount(cells, minlength=table.n_cells)
         if plan.with_labels:
@@ -215,7 +216,7 @@ def tally_edges(slabs: Iterable[Array], labels: Array | None, band: int, plan: E
             n_equal = counts[1::2][equal]
             positions = (BandLabels(band, cells[at] // 2, orders[labelled[real][at]], equal, n_equal),)
     checks = _checks(tile, dtype, nan, usable, band)
-    if is_half(dtype):  # whose NaN the kernel counts as the lowest scores
+    if is_half(dtype):  # the kernel counts the NaN of half floats as the lowest scores
         counts[0] -= checks["n_nan"]
     empty = ExactSums.zeros(0), np.zeros(0, np.int64), ExactSums.zeros(0)
     soft = empty if usable.soft is None else _weigh_cells(tile, usable.soft, dtype, table, plan.cost)
@@ -241,7 +242,7 @@ def _count_spaced(values: Array, table: EdgeTable) -> tuple[Ints, tuple[int, int
 def _checks(tile: Array, dtype: Dtype, nan: tuple[int, int], usable: UsableLabels, band: int) -> dict[str, Any]:
     """Return the fields of a checked tally, given the number of NaN and the flat index of the first."""
     n_nan, first = nan
-    if is_half(dtype):  # kernels take the NaN of half floats for numbers
+    if is_half(dtype):  # to the kernels, the NaN of half floats are numbers
         indices = np.flatnonzero(tile == HALF_NAN)
         n_nan, first = indices.size, int(indices[0]) if indices.size else -1
     n_labelled = len(tile) if usable.soft is not None else 0 if usable.hard is None else int((usable.hard >= 0).sum())
@@ -259,8 +260,8 @@ def carrier_keys(values: Array, dtype: Dtype) -> Ints:
     return np.where(keys == HALF_NAN, NAN_KEY, keys) if is_half(dtype) else keys
 
 
-def _real(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
-    """Return the keys that are not of NaN, and which these are. Integer scores may have the key of NaN."""
+def _drop_nan(keys: Ints, dtype: Dtype) -> tuple[Ints, Bools]:
+    """Return the keys without the keys of NaN, and the mask that selects them. Integers have no NaN."""
     real = keys != NAN_KEY if is_float(dtype) else np.ones(keys.shape, bool)
     return keys[real], real
 
@@ -275,13 +276,13 @@ def _cells_of(keys: Ints, table: EdgeTable) -> tuple[Ints, Bools]:
 def _weigh_cells(
     tile: Array, soft: Floats, dtype: Dtype, table: EdgeTable, cost: float | None
 ) -> tuple[ExactSums, Ints, ExactSums]:
-    """Sum soft labels exactly by the cell of their score, and separately those above a cost; NaN scores have no cell."""
+    """Sum soft labels exactly by the cell of their score, and soft labels above a cost separately; ignore NaN scores."""
     sums, n_heavy = ExactSums.zeros(table.n_cells), np.zeros(0 if cost is None else table.n_cells, np.int64)
     heavy_sums = ExactSums.zeros(n_heavy.size)
     step = max(1, _TILE // tile.shape[1])
     for first in range(0, len(tile), step):
         rows = slice(first, first + step)
-        keys, real = _real(carrier_keys(tile[rows].reshape(-1), dtype), dtype)
+        keys, real = _drop_nan(carrier_keys(tile[rows].reshape(-1), dtype), dtype)
         cell, _ = _cells_of(keys, table)
         weights = soft[rows].reshape(-1)[real]
         sums.add(weights, cell)
@@ -294,7 +295,7 @@ def _weigh_cells(
 
 @dataclass(frozen=True)
 class LabelRankSearch:
-    """The search for the ranks of hard labels: reads their own scores first, then counts all scores between those."""
+    """The search for the ranks of hard labels: lists the scores of the labels, then counts all scores between them."""
 
     dtype: Dtype
     n_classes: int
@@ -302,7 +303,7 @@ class LabelRankSearch:
     counts: EdgeTally | None = None
 
     def next_pass(self) -> Pass | None:
-        """Return the next pass; no second one if all labels have NaN scores."""
+        """Return the next pass, or None after the second. If all labels have NaN scores, one pass is enough."""
         if self.labels is None:
             return label_pass(self.dtype, self.n_classes)
         edges = self.labels.keys
@@ -311,7 +312,7 @@ class LabelRankSearch:
         return edge_pass(self.dtype, self.n_classes, edges, with_labels=True)
 
     def advance(self, state: LabelTally | EdgeTally) -> LabelRankSearch:
-        """Return the search after the state of its last pass."""
+        """Return the search updated with the state of its last pass."""
         return replace(self, counts=state) if isinstance(state, EdgeTally) else replace(self, labels=state)
 
     def ranks(self) -> Ints:
@@ -319,14 +320,14 @@ class LabelRankSearch:
         return np.zeros(0, np.int64) if self.counts is None else self.counts.label_ranks()
 
 
-#: Keys at which one read computes the risk: 16 bytes each, with soft labels 1200.
+#: Maximum number of edges per read, which take 16 bytes each, or 1200 with soft labels.
 _HARD_EDGES = 1 << 18
 _SOFT_EDGES = 1 << 13
 
 
 @dataclass(frozen=True)
 class Risk:
-    """The risk of the sets {key >= first_key}, which have ``n_labels`` members in all."""
+    """The risk of the sets {key >= first_key}, which have ``n_labels`` members in total."""
 
     first_key: int
     risk: Fraction
@@ -336,10 +337,10 @@ class Risk:
 
 @dataclass(frozen=True)
 class RiskCurve:
-    """The risk at ascending edges and, last, that of empty sets.
+    """The risk at ascending edges, followed by the risk of empty sets.
 
-    Risks are integer multiples of 1 / ``unit``. Between an edge and the next, the risk is at least that at the next edge
-    minus ``gains``.
+    Risks are integer multiples of 1 / ``unit``. Between two adjacent edges, the risk is at least the risk at the upper
+    edge minus ``gains``.
     """
 
     risks: Array
@@ -360,7 +361,7 @@ class RiskCurve:
         n, n_labelled = tally.n_rows, tally.n_labelled
         per_weight, per_label = n * cost.denominator, cost.numerator * n_labelled * whole
         unit = n * n_labelled * cost.denominator * whole
-        # The sums at and above each edge, and 0 after the last.
+        # Sums from each edge upwards, followed by 0 for empty sets.
         inside, labels = (np.append(from_top(by_cell)[1::2], 0) for by_cell in (weights, tally.counts))
         most = unit + max(per_weight, per_label) * (1 + int(inside.max()) + int(labels.max()))
         exact = np.int64 if most < 1 << 62 and not len(tally.weights) else object  # Python's integers have no limit
@@ -395,9 +396,9 @@ class RiskSearch:
 
     @classmethod
     def begin(cls, cost: Fraction, dtype: Dtype, n_classes: int, *, soft: bool) -> RiskSearch:
-        """Begin with all keys, and with empty sets as the best so far."""
+        """Start with the interval of all keys, and with empty sets as the best so far."""
         low, high = key_range(dtype)
-        low += is_float(dtype)  # -inf is above no threshold
+        low += is_float(dtype)  # -inf exceeds no threshold
         most = _SOFT_EDGES if soft else _HARD_EDGES
         return cls(cost, dtype, n_classes, most, ((low, high),), Risk(high + 1, Fraction(1), Fraction(1), 0))
 
@@ -428,11 +429,9 @@ class RiskSearch:
         return np.union1d(firsts, lasts[lasts < KEY_MAX] + 1)
 
     def advance(self, state: EdgeTally) -> RiskSearch:
-        """Return the search after a read: with the best edge, and the parts that may contain a better key."""
+        """Return the search after a read: the best key so far, and the intervals that may contain a better one."""
         if not state.n_labelled:
-            raise LabelsError(
-                "labels must include at least one class number; got only negative ones. Label some samples."
-            )
+            raise LabelsError("at least one sample must be labelled; got only negative labels. Label some samples.")
         edges, curve = self.edges(), RiskCurve.from_tally(state, self.cost)
         index = int(np.argmin(curve.risks[::-1][1:]))
         best = min(self.best, curve.at(edges.size - 1 - index, edges), key=lambda r: (r.risk, -r.first_key))
@@ -440,7 +439,7 @@ class RiskSearch:
         firsts, lasts = self.parts()
         i = np.searchsorted(edges, firsts)
         least, gains = curve.risks[i + 1] - curve.gains[i], curve.gains[i]
-        # Smaller sets of the same risk are better, unless that risk is the one at the next edge.
+        # Smaller sets with the same risk are better. Without gains, no key of the interval beats the next edge.
         as_good = (least == lowest) & (gains > 0) & (lasts > best.first_key)
         still_open = (firsts < lasts) & ((least < lowest) | as_good)
         intervals = zip((firsts[still_open] + 1).tolist(), lasts[still_open].tolist(), strict=True)

@@ -34,7 +34,7 @@ class LossSums(State):
     large: ExactSums
 
     @classmethod
-    def of(cls, values: Floats) -> Self:
+    def from_values(cls, values: Floats) -> Self:
         """Return the sum of each row of a matrix."""
         small, large = ExactSums.zeros(len(values)), ExactSums.zeros(len(values))
         for n, row in enumerate(values):
@@ -118,14 +118,14 @@ def loss_pass(plan: LossPlan) -> Pass:
 
 def tally_losses(slabs: Iterable[Array], labels: Array | None, band: int, plan: LossPlan) -> LossTally:
     """Return the losses of one band."""
-    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
+    checks = RowChecks.from_slabs(slabs, labels, band, plan.dtype, plan.n_classes)
     losses = [np.zeros((len(plan.losses), 0))]
     for first, scores, strip_labels in checks.strips():
         probabilities = probabilities_of(scores, plan.link, plan.temperature)
         checks.refuse(first + probabilities.bad_rows())
         if strip_labels is not None and not checks.n_refused and not checks.n_nan:
             losses.append(np.array([_row_losses(probabilities, strip_labels, loss) for loss in plan.losses]))
-    return LossTally(**checks.fields(), losses=LossSums.of(np.concatenate(losses, axis=1)))
+    return LossTally(**checks.fields(), losses=LossSums.from_values(np.concatenate(losses, axis=1)))
 
 
 def _row_losses(probabilities: Probabilities, labels: Array, loss: str) -> Floats:
@@ -166,7 +166,7 @@ def bin_pass(plan: BinPlan) -> Pass:
 
 def tally_bins(slabs: Iterable[Array], labels: Array | None, band: int, plan: BinPlan) -> BinTally:
     """Return the bins of one band."""
-    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
+    checks = RowChecks.from_slabs(slabs, labels, band, plan.dtype, plan.n_classes)
     select, edges = _select_tops if plan.only_tops else _select_between, np.array(plan.edges)
     parts = [(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]
     for first, scores, strip in checks.strips():

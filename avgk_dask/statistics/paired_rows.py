@@ -39,12 +39,12 @@ class RowSets(Record):
     band: int
     sizes: Array
     hits: Bools
-    #: 0 without a label; the highest distinguished rank plus 1 for all ranks beyond.
+    #: 0 for unlabelled rows. Ranks above the highest one that is distinguished are stored as that rank plus 1.
     ranks: Array
 
     @classmethod
     def joined(cls, parts: Sequence[RowSets]) -> RowSets:
-        """Return the rows of several bands together, in their order."""
+        """Concatenate the rows of several bands, in order."""
         columns = zip(*((part.sizes, part.hits, part.ranks) for part in parts), strict=True)
         return cls(0, *(np.concatenate(column) for column in columns))
 
@@ -57,35 +57,39 @@ class RowSetTally(CheckedTally):
 
 
 @dataclass(frozen=True)
-class KnownSets:
-    """The sets of a budget: scores above a key, its ties in bands before ``band``, and the first ``n_ties`` of that band."""
+class BudgetSets:
+    """The sets of a budget, described by its threshold.
+
+    They have the scores above ``key``, all ties of it in bands before ``band``, and the first ``n_ties`` ties of
+    ``band``.
+    """
 
     key: int
     band: int
     n_ties: int
 
     @classmethod
-    def of(cls, selection: Selection, n_bands: int) -> KnownSets:
+    def from_selection(cls, selection: Selection, n_bands: int) -> BudgetSets:
         """Return the sets of a selection."""
         if selection.cut is not None:
             return cls(selection.key, selection.cut.band, selection.cut.n_ties)
         return cls(selection.key, n_bands if selection.n_kept else -1, 0)
 
     def ties_in(self, band: int) -> int:
-        """Return the number of ties in the sets of a band."""
+        """Return how many ties of a band the sets include."""
         return ALL_TIES if band < self.band else self.n_ties if band == self.band else 0
 
 
 @dataclass(frozen=True)
 class RowSetPlan:
-    """The sets, and the scan that lists all scores that may belong to them."""
+    """The sets, and the plan of a scan that lists every score that may be in one."""
 
     scan: ScanPlan
-    sets: tuple[KnownSets, ...]
+    sets: tuple[BudgetSets, ...]
 
 
-def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> RowSets:
-    """Return the sets of a band's retained rows, whose strata are ranks."""
+def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[BudgetSets]) -> RowSets:
+    """Measure the sets of a band's retained rows. The strata of the rows are the ranks of their labels."""
     keys = np.array([known.key for known in sets], np.int64)
     left = np.array([known.ties_in(parts[0].band) for known in sets], np.int64)
     n_rows = [part.lengths.size for part in parts]
@@ -100,8 +104,8 @@ def count_row_sets(parts: Sequence[HeldRows], sets: Sequence[KnownSets]) -> RowS
     return RowSets(parts[0].band, sizes.astype(narrow), hits, ranks)
 
 
-def row_set_pass(shape: ScanShape, sets: Sequence[KnownSets]) -> Pass:
-    """Return the pass that computes the sets of all rows; its state has some bytes per row and budget."""
+def row_set_pass(shape: ScanShape, sets: Sequence[BudgetSets]) -> Pass:
+    """Return the pass that computes the sets of all rows. Its state takes a few bytes per row and budget."""
     low, top = key_range(shape.dtype)
     floor = max(low, min(known.key for known in sets))
     scan = ScanPlan(shape, ZoneTable.from_intervals([(floor, top)], top), low, 63, top, with_rows=True)
@@ -119,8 +123,8 @@ def tally_row_sets(slabs: Iterable[Array], labels: Array | None, band: int, plan
 
 
 def find_row_sets(run: Run, search: ThresholdSearch) -> RowSets:
-    """Return the sets of every row, from retained rows or in one more read."""
-    sets = [KnownSets.of(search.selections[i], run.source.n_bands) for i in range(len(search.selections))]
+    """Return the sets of every row: from the retained rows, or with one more read."""
+    sets = [BudgetSets.from_selection(search.selections[i], run.source.n_bands) for i in range(len(search.selections))]
     assert search.first_tally is not None
     rows, floor = search.first_tally.rows, search.kept_floor
     if not rows or floor is None or floor > min(known.key for known in sets):

@@ -32,7 +32,13 @@ class RegretTally(State):
         """Return the tally of a block of probabilities, given which are in the sets."""
         values = eta.astype(np.float64)
         low, high = values[inside & (values < threshold)], values[~inside & (values > threshold)]
-        return cls(ExactSums.of(values[inside]), low.size, ExactSums.of(low), high.size, ExactSums.of(high))
+        return cls(
+            ExactSums.from_values(values[inside]),
+            low.size,
+            ExactSums.from_values(low),
+            high.size,
+            ExactSums.from_values(high),
+        )
 
     def symmetric_difference(self, threshold: Fraction) -> Fraction:
         """Return the sum of |eta - threshold| over the symmetric difference of the sets and the best sets.

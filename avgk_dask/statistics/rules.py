@@ -12,13 +12,13 @@ from ..bands.rows import TopRanks
 from ..errors import ScoresError
 from ..kernels.keys import carrier, encode, refine_keys
 
-#: Scores whose costs are in memory at once.
+#: Scores per tile, which limits the memory for their costs.
 _TILE = 1 << 17
 
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """Keys above ``key``, and keys equal to it up to a row and class, in row-major order."""
+    """Scores whose key exceeds ``key``, and in row-major order the ties of ``key`` up to ``last_row`` and ``last_class``."""
 
     key: int
     last_row: int = -1
@@ -32,7 +32,7 @@ class ThresholdRule:
     needs_rows = False
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return which scores are members, in a block that starts at this row and class of the matrix."""
+        """Return the members of the sets in a block that starts at ``first_row`` and ``first_class`` of the matrix."""
         if self.everything:
             return np.ones(scores.shape, bool)
         keys = encode(scores)
@@ -49,14 +49,14 @@ class ThresholdRule:
 
 @dataclass(frozen=True)
 class TopRule:
-    """The k highest scores of each row, the lowest class first among equal scores; never NaN."""
+    """The k highest scores of each row. Ties go to the lowest class, and NaN is never included."""
 
     k: int
 
     needs_rows = True
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return which scores of whole rows are members."""
+        """Return the members of the sets in a block of whole rows."""
         top = TopRanks(scores.shape[0], self.k, scores.dtype)
         top.insert(carrier(scores), 0, 0)
         chosen = np.zeros(scores.shape, bool)
@@ -69,20 +69,21 @@ class TopRule:
 class CostRule:
     """The classes whose cost is at most a level.
 
-    There is one level, one per class, or one per group, as ``by`` is ``""``, ``"class"`` or ``"group"``.
+    ``by`` is ``""`` for a single level, ``"class"`` for one level per class, or ``"group"`` for one per group.
     """
 
     method: ConformalMethod
     levels: Ints
     by: str = ""
-    #: Whether the sets of a level are empty because all scores are below its threshold, or None if this holds for no level.
+    #: For each level, whether its sets are empty because all scores are below its threshold; None if no level has
+    #: empty sets.
     empty: Bools | None = None
     #: The group of each row.
     groups: Ints | None = None
 
     @property
     def needs_rows(self) -> bool:
-        """Whether it needs whole rows rather than any block."""
+        """Whether ``choose`` needs blocks of whole rows."""
         return self.method.needs_rows
 
     def for_rows(self, groups: Ints | None) -> CostRule:
@@ -90,7 +91,7 @@ class CostRule:
         return replace(self, groups=groups)
 
     def choose(self, scores: Array, first_row: int, first_class: int, n_classes: int) -> Bools:
-        """Return which scores are members, in a block that starts at this row and class of the matrix."""
+        """Return the members of the sets in a block that starts at ``first_row`` and ``first_class`` of the matrix."""
         if self.method.bad_rows(scores).size:
             raise ScoresError(
                 f"scores must be probabilities that sum to 1 in each row for the method {self.method.name!r}; got other values. "
@@ -107,7 +108,7 @@ class CostRule:
         return chosen if self.empty is None else chosen & ~self._by_block(self.empty, classes)
 
     def sizes(self, scores: Array, samples: Ints) -> Ints:
-        """Return the size of each row's set, given the numbers of the rows' samples."""
+        """Return the size of each row's set; ``samples`` are the sample numbers of the rows."""
         limits = self._by_block(self.levels, slice(None))
         if self.by != "class" and self.empty is None:
             return self.method.set_sizes(scores, limits, samples)
@@ -116,7 +117,7 @@ class CostRule:
             members &= ~self._by_block(self.empty, slice(None))
         return np.asarray(np.sum(members, axis=1, dtype=np.int64))
 
-    def holds(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
+    def contains_labels(self, scores: Array, labels: Ints, samples: Ints) -> Bools:
         """Return whether each row's set contains its label; False if the label is negative."""
         rows, hits = np.flatnonzero(labels >= 0), np.zeros(labels.size, bool)
         classes = labels[rows]
@@ -127,7 +128,7 @@ class CostRule:
         return hits
 
     def _by_block(self, values: Array, classes: slice) -> Array:
-        """Return values per level, shaped to broadcast against a block with these classes."""
+        """Reshape values per level to broadcast against a block with these classes."""
         if self.by == "class":
             return values[classes]
         if self.by == "group":
@@ -136,6 +137,6 @@ class CostRule:
         return values[:1, None]
 
     def _by_label(self, values: Array, rows: Ints, labels: Ints) -> Array:
-        """Return values per level for the labels of some rows."""
+        """Return the value that applies to the label of each row."""
         limits = self._by_block(values, slice(None)).reshape(-1)
         return limits[labels] if self.by == "class" else limits[rows] if self.by else limits

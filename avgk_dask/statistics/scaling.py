@@ -92,7 +92,7 @@ def scale_pass(plan: ScalePlan) -> Pass:
 
 def tally_scales(slabs: Iterable[Array], labels: Array, band: int, plan: ScalePlan) -> ScaleTally:
     """Return the NLL of one band with hard labels."""
-    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
+    checks = RowChecks.from_slabs(slabs, labels, band, plan.dtype, plan.n_classes)
     scales, parents = np.array([s.value for s in plan.scales]), np.array([s.parents for s in plan.scales])
     magnitude, parts = -1, [np.zeros((3, scales.size, 0))]
     for first, scores, strip_labels in checks.strips(in_one=True, find_nan=False):
@@ -104,7 +104,7 @@ def tally_scales(slabs: Iterable[Array], labels: Array, band: int, plan: ScalePl
             checks.refuse(first + np.flatnonzero(np.isinf(scores.min(1))))
             largest = np.float64(max(scores.max(), -scores.min()))
             magnitude = max(magnitude, EXPONENTS + int(np.frexp(largest)[1])) if np.isfinite(largest) else magnitude
-    losses, slopes, bends = (LossSums.of(part) for part in np.concatenate(parts, axis=2))
+    losses, slopes, bends = (LossSums.from_values(part) for part in np.concatenate(parts, axis=2))
     hard = checks.labels.hard
     assert hard is not None
     last = int(hard.max(initial=-1))
@@ -129,7 +129,7 @@ def affine_pass(plan: AffinePlan) -> Pass:
 
 def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: AffinePlan) -> GradientTally:
     """Return the NLL and the gradient of one band with hard labels."""
-    checks = RowChecks.of(slabs, labels, band, plan.dtype, plan.n_classes)
+    checks = RowChecks.from_slabs(slabs, labels, band, plan.dtype, plan.n_classes)
     losses: list[Floats] = [np.zeros((1, 0))]
     bias_sums, (sums, rests) = np.zeros(plan.n_classes, np.int64), np.zeros((2, *plan.weights.shape), np.int64)
     for _, scores, strip_labels in checks.strips(_MIXED, _MOST_TOGETHER):
@@ -149,7 +149,7 @@ def tally_gradient(slabs: Iterable[Array], labels: Array, band: int, plan: Affin
             rests += (fine.T @ integers).astype(np.int64)
     return GradientTally(
         **checks.fields(),
-        losses=LossSums.of(np.concatenate(losses, axis=1)),
+        losses=LossSums.from_values(np.concatenate(losses, axis=1)),
         bias_sums=bias_sums,
         weight_sums=sums,
         weight_rests=rests,

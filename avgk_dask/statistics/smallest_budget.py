@@ -53,7 +53,7 @@ class TargetPlan:
 
 def tally_target(slabs: Iterable[Array], labels: Array, band: int, plan: TargetPlan) -> TargetTally:
     """Return the tally of one band with hard labels."""
-    hard = UsableLabels.of(labels, plan.n_classes).hard
+    hard = UsableLabels.from_labels(labels, plan.n_classes).hard
     assert hard is not None
     value, first_class, n_above, below = carrier_floor(plan.key, plan.dtype), 0, 0, NAN_KEY
     # By row: the ties, the ties before the label, and whether the label is a tie.

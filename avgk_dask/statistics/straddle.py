@@ -7,7 +7,7 @@ d[k, o] = mean over all ordered pairs of samples of max(0, s(x)[k + o] - s(x')[k
 scores are the true probabilities, their sum over the orders o bounds the adaptive gain from below (the paper's lower bound).
 
 The scores of one rank over all rows are a column. Columns are sorted, or replaced by histograms if they are too large. Sums
-over the pairs of two sorted columns are exact; those of histograms come with a certified error.
+over the pairs of two sorted columns are exact; sums from histograms have an error bound.
 
 For sorted columns, d[k, o] is one merge: the number of b below each a, and of a above each b, times the values, summed
 exactly by powers of two. The merge has no branch that depends on the data, and alternates between the lower and the upper

@@ -100,7 +100,7 @@ def _truncation(source: Source) -> Truncation | None:
 
 def _describe(truncation: Truncation) -> str:
     location = truncation.location or "truncated scores"
-    return f"{location}, which keeps {truncation.n_slots} of {truncation.n_classes} scores of each row"
+    return f"{location}, which keeps {truncation.n_slots} of {truncation.n_classes} scores per row"
 
 
 def _highest_discarded(run: Run) -> int:
@@ -189,13 +189,13 @@ def _refusal(truncation: Truncation, budget: Fraction, n_sure: int, n_samples: i
         hint = " With straddle=False (on the command line --no-straddle) a larger k may be certain."
     if not most and (not n_sure or (straddle and truncation.n_slots < 2)):
         return (
-            f"no k is certain from {_describe(truncation)}; got k = {show(budget)}. "
-            f"Use a store that keeps more of them.{hint}"
+            f"no k has an exact result from {_describe(truncation)}; got k = {show(budget)}. Use a store that keeps "
+            f"more scores per row.{hint}"
         )
     rule = f"at most {most}" if most else f"below {show(Fraction(n_sure, n_samples))}"
     return (
-        f"k must be {rule} to be certain from {_describe(truncation)}; got {show(budget)}. "
-        f"Use a smaller k, or a store that keeps more of them.{hint}"
+        f"k must be {rule} for an exact result from {_describe(truncation)}; got {show(budget)}. Use a smaller k, or "
+        f"a store that keeps more scores per row.{hint}"
     )
 
 
@@ -204,8 +204,8 @@ def certify_ranks(source: Source, n_ranks: int, argument: str) -> None:
     truncation = _truncation(source)
     if truncation is not None and n_ranks > truncation.n_slots:
         raise BudgetError(
-            f"{argument} must need at most {truncation.n_slots} ranks to be certain from {_describe(truncation)}; "
-            f"got one that needs {n_ranks}. Use a smaller one, or a store that keeps more of them."
+            f"{argument} needs {n_ranks} ranks, which cannot be computed from {_describe(truncation)}. Use a smaller "
+            "one, or a store that keeps more scores per row."
         )
 
 
@@ -219,8 +219,8 @@ def certify_thresholds(run: Run, thresholds: Sequence[Any], first_keys: Sequence
         if first <= highest:
             least = decode([highest], run.source.dtype)[0]
             raise OptionError(
-                f"thresholds must be at least {least} to be certain from {_describe(truncation)}; got {threshold}. "
-                "Use higher ones, or a store that keeps more of them."
+                f"thresholds must be at least {least} for an exact result from {_describe(truncation)}; got "
+                f"{threshold}. Use higher ones, or a store that keeps more scores per row."
             )
 
 
@@ -229,8 +229,8 @@ def certify_first_key(run: Run, first: int, argument: str) -> None:
     truncation = _truncation(run.source)
     if truncation is not None and first <= _highest_discarded(run):
         raise ScoresError(
-            f"{argument} must exceed every discarded score to be certain from {_describe(truncation)}; "
-            "got one that does not. Use a larger alpha, or a store that keeps more of them."
+            f"{argument} may be below scores that were discarded in {_describe(truncation)}. "
+            "Use a larger alpha, or a store that keeps more scores per row."
         )
 
 
@@ -245,6 +245,6 @@ def certify_least_risk(run: Run, best: Risk, cost: Fraction) -> None:
     highest = _highest_discarded(run)
     if best.first_key <= highest or cost * Fraction(_n_above(run, highest), run.source.shape[0]) < best.risk:
         raise ScoresError(
-            f"cost must be high enough for the best threshold to be certain from {_describe(truncation)}; "
-            f"got {show(cost)}. Use a higher one, or a store that keeps more of them."
+            f"cost is too low to find the best threshold in {_describe(truncation)}: got {show(cost)}. Use a higher "
+            "one, or a store that keeps more scores per row."
         )

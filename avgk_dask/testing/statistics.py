@@ -1,4 +1,4 @@
-"""Breakdowns, standard errors and conformal sets by their definition, sample by sample in exact fractions.
+"""Breakdowns, standard errors and conformal sets, computed from their definitions with exact fractions.
 
 Cost: as for ``oracle``; for small matrices only.
 """
@@ -65,10 +65,11 @@ def oracle_breakdown(scores: Array, labels: Array, k: Budget, groups: Array) -> 
 def oracle_influences(scores: Array, labels: Array, k: Budget, rule: str, ties: str = "first") -> list[Fraction]:
     """Return the influence of each sample on an error: N times its contribution.
 
-    Let n of N samples be labelled, e be the error, and m = 1 if a label is outside its set. The influence is
-    (N / n) (m - e) for a labelled sample, and for average-k additionally r (Z - mean Z), Z the size of its set. r is N / n
-    times the share of labels among the w scores that rank just above the budget B, with ties counted by their share; w is
-    the least integer with w**3 >= B**2, at most 16,384.
+    Let n of N samples be labelled and e be the error. For a labelled sample, let m be 1 if its label is outside its set
+    and 0 otherwise. The influence is (N / n) (m - e) for a labelled sample and 0 for others. For average-k, every
+    sample adds r (Z - mean Z), where Z is the size of its set. The rate r is N / n times the share of labels among the
+    scores of ranks B - w + 1 to B, where B = floor(N k) and w is the smallest integer with w**3 >= B**2, but at most
+    16,384. Ties count with the share of labels among them.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def oracle_stderr(influences: Sequence[Fraction], clusters: Array | None = None)
 
 
 def _label_share(scores: Array, labels: Array, k: Budget) -> Fraction:
-    """Return the share of labels among the scores that rank just above a budget."""
+    """Return the share of labels among the scores ranked just above a budget, in the window of ``oracle_influences``."""
     flat, n_classes = numbers_of(scores), scores.shape[1]
     is_label = [int(labels[i // n_classes] == i % n_classes) for i in range(len(flat))]
     n_numbers = sum(x[0] for x in flat)
@@ -158,12 +159,12 @@ def _label_share(scores: Array, labels: Array, k: Budget) -> Fraction:
     return (weight(ends[1]) - weight(ends[0])) / (ends[1] - ends[0])
 
 
-#: The cost of NaN, which is in no set, and the threshold of sets that contain all other classes.
+#: The cost of NaN, which no set contains, and the threshold above all other costs, whose sets contain every class.
 _NEVER, _EVERYTHING = (2, 0), (1, 0)
 
 
 def _draw(seed: int, stream: int, sample: int) -> float:
-    """Return the random number of a sample: 53 bits of hashes of its number and the seed."""
+    """Return the random number of a sample, from 53 bits of a hash of the seed and the sample number."""
     start = _splitmix64((_splitmix64(seed) + stream) % 2**64)
     return float(_splitmix64(start ^ _splitmix64(sample)) >> 11) * 2.0**-53
 
@@ -178,16 +179,16 @@ def oracle_conformal_costs(
     scores
         NumPy matrix (sample, class).
     method
-        ``"lac"``: the negative score. ``"top_k"``: the rank. ``"aps"``: the sum of the probabilities down to the class's rank,
-        each rounded to a multiple of 2**-60. ``"raps"``: the same plus a penalty for ranks beyond ``k_reg``, with fewer bits
-        if the penalty is large.
+        ``"lac"``: the negative score. ``"top_k"``: the rank. ``"aps"``: the sum of the probabilities down to the
+        class's rank, each rounded to a multiple of 2**-60. ``"raps"``: the same plus a penalty for ranks beyond
+        ``k_reg``, rounded to fewer bits if the penalty is large.
     penalty, k_reg
         Options of ``"raps"``.
     seed
         If not None, U times the probability of the class is subtracted from ``"aps"`` and ``"raps"`` costs, where U is the
         sample's random number.
     stream
-        0 for calibration samples, 1 for new ones, whose random numbers differ.
+        Stream of random numbers: 0 for calibration samples, 1 for new samples.
 
     Returns
     -------
@@ -289,10 +290,10 @@ def oracle_conformal(
         for j in range(n_classes):
             group = 0 if by is None else j if isinstance(by, str) else int(groups[i])  # type: ignore[index]
             sets[i, j] = new[i][j] <= limits.get(group, _EVERYTHING)
-    return {group: _shown(limit, method, n_classes) for group, limit in limits.items()}, sets
+    return {group: _as_public_value(limit, method, n_classes) for group, limit in limits.items()}, sets
 
 
-def _shown(limit: tuple[int, Any], method: str, n_classes: int) -> float:
+def _as_public_value(limit: tuple[int, Any], method: str, n_classes: int) -> float:
     """Return a threshold in the form that users see."""
     if limit == _EVERYTHING:
         return {"lac": -math.inf, "top_k": n_classes}.get(method, math.inf)

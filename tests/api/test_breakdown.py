@@ -140,7 +140,7 @@ def test_wilson__is_the_formula():
         ({"by": [1, 2, 3]}, avgk.LabelsError, "by must have the samples' shape"),
         ({"names": ["one"]}, avgk.OptionError, "names must be a list of 3 names"),
         ({"labels": np.full((2, 3), 1 / 3)}, avgk.LabelsError, "labels must be class numbers"),
-        ({"labels": None}, avgk.LabelsError, "labels must be given"),
+        ({"labels": None}, avgk.LabelsError, "labels are required"),
     ],
 )
 def test_breakdown__refuses(options, error, words):

@@ -310,13 +310,13 @@ def test_temperature__of_equal_logits_is_one():
     [
         (np.eye(3), [1, 1, 1], avgk.LabelsError, "at least two classes for a calibrator; got only 1"),
         (np.eye(3), [-1, -1, -1], avgk.LabelsError, "got none"),
-        (np.eye(3), None, avgk.LabelsError, "labels must be given for a calibrator"),
+        (np.eye(3), None, avgk.LabelsError, "labels are required for a calibrator"),
         (np.eye(3), np.eye(3), avgk.LabelsError, "class numbers"),
         (np.eye(3), [0, 1, 3], avgk.LabelsError, "lie in 0..2"),
         (avgk.softmax(np.eye(3)), [0, 1, 2], avgk.ScoresError, "Pass the logits themselves"),
         (np.where(np.eye(3), np.nan, 0), [0, 1, 2], avgk.ScoresError, "sample 0, class 0"),
         (np.diag([0, np.inf, 0]), [0, -1, 2], avgk.ScoresError, "NaN|sample 1 "),
-        (np.where(np.eye(3), -np.inf, 0), [0, 1, 2], avgk.ScoresError, "got 3 of -inf"),
+        (np.where(np.eye(3), -np.inf, 0), [0, 1, 2], avgk.ScoresError, "3 are -inf"),
     ],
 )
 def test_fit__refuses_unusable_calibration_sets(logits, labels, error, text):

@@ -141,7 +141,7 @@ def test_compare__of_stores_takes_their_labels(tmp_path):
         ({1: np.eye(3), "1": np.eye(3)}, {}, avgk.OptionError, "models must have different names"),
         ({"a": np.eye(3), "b": np.eye(4)}, {}, avgk.LabelsError, "labels must fit"),
         ({"a": np.eye(3), "b": np.ones((3, 4))}, {}, avgk.ScoresError, "models must have scores of the same"),
-        ({"a": np.eye(3), "b": np.eye(3)}, {"labels": None}, avgk.LabelsError, "labels must be given"),
+        ({"a": np.eye(3), "b": np.eye(3)}, {"labels": None}, avgk.LabelsError, "labels are required"),
         ({"a": np.eye(3), "b": np.eye(3)}, {"labels": np.eye(3)}, avgk.LabelsError, "class numbers for compare"),
         ({"a": np.eye(3), "b": np.eye(3)}, {"clusters": [1, 2]}, avgk.LabelsError, "clusters must have"),
     ],
@@ -153,7 +153,7 @@ def test_compare__refuses(models, options, error, words):
 
 def test_compare__tells_which_model_is_wrong():
     good, bad = np.eye(3), np.where(np.eye(3) > 0, np.nan, 0)
-    with pytest.raises(avgk.ScoresError, match=r"^second: scores must not hold NaN"):
+    with pytest.raises(avgk.ScoresError, match=r"^second: scores must not contain NaN"):
         avgk.compare({"first": good, "second": bad}, [0, 1, 2], k=1)
     with pytest.raises(avgk.LabelsError, match=r"^second: labels must fit"):
         avgk.compare({"first": good, "second": np.eye(4)}, [0, 1, 2], k=1)

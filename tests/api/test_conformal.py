@@ -496,9 +496,9 @@ def test_truncated_stores__give_certain_results_only(truncated):
             avgk.conformal.calibrate(path, **options)
     with pytest.raises(avgk.ScoresError, match="Use a larger alpha"):
         avgk.conformal.calibrate(path, alpha=1e-4)
-    with pytest.raises(avgk.BudgetError, match="alpha must need at most 20 ranks"):
+    with pytest.raises(avgk.BudgetError, match="alpha needs 40 ranks"):
         avgk.conformal.calibrate(path, alpha=1e-4, method="top_k")
-    with pytest.raises(avgk.ScoresError, match="the threshold must exceed"):
+    with pytest.raises(avgk.ScoresError, match="the threshold may be below scores that were discarded"):
         avgk.conformal.calibrate(scores, labels, 1e-4).evaluate(path)
 
 
@@ -535,7 +535,7 @@ def test_files__of_others_and_damaged_ones_are_refused(tmp_path):
         path.write_text(bad)
         with pytest.raises(
             avgk.StoreError,
-            match=r"conformal predictor must be a file that save wrote; .* Calibrate and save it again\.",
+            match=r"is not a valid conformal predictor file: .* Calibrate and save it again\.",
         ):
             avgk.conformal.load(path)
     with pytest.raises(avgk.StoreError, match="cannot read"):
@@ -578,7 +578,7 @@ def test_files__that_fit_their_hash_but_make_no_sense_are_refused(changes, tmp_p
     scores, labels = problem(n=50)
     avgk.conformal.calibrate(scores, labels).save(tmp_path / "a.json")
     forged(tmp_path / "a.json", **changes)
-    with pytest.raises(avgk.StoreError, match="conformal predictor must be a file that save wrote"):
+    with pytest.raises(avgk.StoreError, match="is not a valid conformal predictor file"):
         avgk.conformal.load(tmp_path / "a.json")
 
 
@@ -607,9 +607,9 @@ SCORES, LABELS = problem(n=60)
         ({"k_reg": -1, "method": "raps"}, avgk.OptionError, "k_reg must be an integer"),
         ({"nan_policy": "lowest", "method": "aps"}, avgk.OptionError, "nan_policy must be 'raise'"),
         ({"nan_policy": "never"}, avgk.OptionError, "nan_policy must"),
-        ({"labels": None}, avgk.LabelsError, "labels must be given for conformal sets"),
+        ({"labels": None}, avgk.LabelsError, "labels are required for conformal sets"),
         ({"labels": SCORES}, avgk.LabelsError, "labels must be class numbers"),
-        ({"labels": np.full(60, -1)}, avgk.LabelsError, "labels must name the class"),
+        ({"labels": np.full(60, -1)}, avgk.LabelsError, "at least one sample must be labelled"),
         ({"labels": np.full(60, 12)}, avgk.LabelsError, "labels must lie in 0..11"),
         ({"labels": np.full(60, 12), "by": np.zeros(60, int)}, avgk.LabelsError, "labels must lie in 0..11"),
         ({"scores": np.full((60, 12), np.nan)}, avgk.ScoresError, "NaN"),
@@ -627,12 +627,12 @@ def test_predictors__refuse_scores_and_options_that_do_not_fit():
     predictor = avgk.conformal.calibrate(SCORES, LABELS, by=np.zeros(60, int))
     aps = avgk.conformal.calibrate(SCORES, LABELS, method="aps")
     for call in (predictor.sets, predictor.evaluate):
-        with pytest.raises(avgk.OptionError, match="groups must be given for a predictor by group"):
+        with pytest.raises(avgk.OptionError, match="groups are required for a predictor calibrated by group"):
             call(SCORES)
-        with pytest.raises(avgk.ScoresError, match="scores must have the classes of the calibration, 12; got 11"):
+        with pytest.raises(avgk.ScoresError, match="scores must have 12 classes, like the calibration scores; got 11"):
             call(SCORES[:, :11], groups=np.zeros(60, int))
     for call in (aps.sets, aps.evaluate):
-        with pytest.raises(avgk.OptionError, match="groups must be None for a predictor by nothing"):
+        with pytest.raises(avgk.OptionError, match="groups must be None unless the predictor was calibrated by group"):
             call(SCORES, groups=np.zeros(60, int))
         with pytest.raises(avgk.OptionError, match="nan_policy"):
             call(SCORES, nan_policy="lowest")

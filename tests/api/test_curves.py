@@ -66,7 +66,7 @@ def test_error_curve__is_the_same_for_any_chunking_and_reads_twice_at_most(dtype
 
 
 def test_error_curve__needs_labels():
-    with pytest.raises(avgk.LabelsError, match="labels must be given"):
+    with pytest.raises(avgk.LabelsError, match="labels are required"):
         avgk.error_curve(np.eye(3))
 
 

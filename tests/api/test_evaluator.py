@@ -452,7 +452,7 @@ def test_files__that_are_damaged_or_absent_are_refused(tmp_path):
             avgk.Evaluator.load(path)
     with pytest.raises(avgk.ReadError, match="absent or damaged"):
         avgk.Evaluator.load(tmp_path / "none")
-    with pytest.raises(avgk.OptionError, match="path must be that of a file"):
+    with pytest.raises(avgk.OptionError, match="path must be a file path"):
         avgk.Evaluator(5, 2).save("")
 
 
@@ -474,7 +474,7 @@ def test_merges__leave_the_other_as_it_was_and_refuse_other_options():
         a.merge(feed(avgk.Evaluator(5, 2), scores))
     with pytest.raises(avgk.OptionError, match="other must be an Evaluator; got int"):
         a.merge(3)
-    with pytest.raises(avgk.OptionError, match="other must be another Evaluator"):
+    with pytest.raises(avgk.OptionError, match="other must be a different Evaluator"):
         a.merge(a)
     with pytest.raises(avgk.OptionError, match="like must be an Evaluator; got str"):
         avgk.Evaluator(5, 2, like="a")
@@ -518,11 +518,13 @@ def test_options__out_of_range_are_refused():
     with pytest.raises(avgk.OptionError, match="nan_policy"):
         avgk.Evaluator(5, nan_policy="drop")
     for options in ({"by": "group"}, {"by": "class", "straddle": True}):
-        with pytest.raises(avgk.OptionError, match="by must be 'class', without straddle, or None"):
+        with pytest.raises(avgk.OptionError, match="by must be None, or 'class' with straddle=False"):
             avgk.Evaluator(5, **options)
-    with pytest.raises(avgk.LabelsError, match="class numbers alone for by='class'; got no labels"):
+    with pytest.raises(avgk.LabelsError, match="class numbers without clusters for by='class'; got no labels"):
         avgk.Evaluator(5, by="class").update(np.ones((2, 5)))
-    with pytest.raises(avgk.LabelsError, match="class numbers alone for by='class'; got hard labels with clusters"):
+    with pytest.raises(
+        avgk.LabelsError, match="class numbers without clusters for by='class'; got hard labels with clusters"
+    ):
         avgk.Evaluator(5, by="class").update(np.ones((2, 5)), [0, 1], clusters=[0, 1])
     with pytest.raises(avgk.ScoresError, match="at least one sample; got none"):
         avgk.Evaluator(5).result()
@@ -570,7 +572,7 @@ def test_update__that_met_nan_ends_the_evaluator(tmp_path):
         evaluator.update(rng.random((2_000, 100)), np.zeros(2_000, int))
         bad = rng.random((4_000, 100))
         bad[1_000, 3] = np.nan
-        with pytest.raises(avgk.ScoresError, match="must not hold NaN"):
+        with pytest.raises(avgk.ScoresError, match="must not contain NaN"):
             evaluator.update(bad, np.zeros(4_000, int))
         other = avgk.Evaluator(100, k=2)
         for use in (
@@ -580,10 +582,10 @@ def test_update__that_met_nan_ends_the_evaluator(tmp_path):
             lambda: other.merge(evaluator),
             lambda: evaluator.save(tmp_path / "a.avgk"),
         ):
-            with pytest.raises(avgk.ScoresError, match="must not hold NaN"):
+            with pytest.raises(avgk.ScoresError, match="must not contain NaN"):
                 use()
 
 
 def test_evaluator__refuses_groups_in_place_of_classes():
-    with pytest.raises(avgk.OptionError, match=r"by must be 'class'.*got array\(\[0, 1, 2\]\)"):
+    with pytest.raises(avgk.OptionError, match=r"by must be None, or 'class'.*got array\(\[0, 1, 2\]\)"):
         avgk.Evaluator(5, 1, by=np.arange(3))

@@ -331,7 +331,7 @@ def test_checkpoint__of_a_file_is_used_while_the_file_is_unchanged(tmp_path, nam
         same(again, first)
         assert watched.rows == []
         os.utime(path, ns=(0, 10**18))  # as if it had been written again
-        with pytest.raises(avgk.OptionError, match="checkpoint must be of this store"):
+        with pytest.raises(avgk.OptionError, match="belongs to another store"):
             avgk.evaluate(path, labels, k=2, checkpoint=tmp_path / "kept")
 
 
@@ -437,7 +437,7 @@ def test_info__tells_of_a_file(tmp_path):
     assert info["n_stored_bytes"] == os.path.getsize(path)
     assert any("avgk ingest" in text for text in info["advice"])
     make(tmp_path, "t.csv")
-    assert any("front to back" in text for text in avgk.info(tmp_path / "t.csv")["advice"])
+    assert any("read sequentially" in text for text in avgk.info(tmp_path / "t.csv")["advice"])
 
 
 def test_threshold__of_a_file_is_that_of_the_definition(tmp_path):
@@ -450,7 +450,7 @@ def test_csv__refuses_numbers_of_groups_among_scores(tmp_path):
     """A column of integers without a decimal point, not all 0, is not accepted next to fractions; a column of zeros is."""
     path = tmp_path / "s.csv"
     path.write_text("cat,dog,grp,label\n0.25,0.75,0,1\n0.5,0.5,1,0\n")
-    with pytest.raises(avgk.ScoresError, match="is integers among others"):
+    with pytest.raises(avgk.ScoresError, match="holds integers, the others floats"):
         avgk.threshold(path, 1)
     path.write_text("cat,dog,cow,label\n0.25,0.75,0,1\n0.5,0.5,0,0\n")
     assert float(avgk.threshold(path, 1).value) == 0.5
@@ -514,6 +514,6 @@ def test_file_bytes__count_labels_too(tmp_path):
     np.savez_compressed(path, scores=SCORES, labels=SCORES.astype(np.float64))
     with (
         dask.config.set({"avgk.file-bytes": 2 * SCORES.nbytes}),
-        pytest.raises(avgk.StoreError, match="can only be read from front to back"),
+        pytest.raises(avgk.StoreError, match="can only be read sequentially"),
     ):
         avgk.evaluate(path, k=1)

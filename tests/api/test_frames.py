@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: accepted directly, or refused with the cure."""
+"""Frames of pandas, polars and Arrow, tensors of torch and sparse matrices: accepted directly, or refused with the hint."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def test_labels_given__go_before_those_of_a_frame():
 
 def test_frames__with_integers_among_scores_are_refused():
     frame = pd.DataFrame(SCORES, columns=NAMES).assign(target=LABELS)
-    with pytest.raises(avgk.ScoresError, match=r"target is integers among others. Name the column .* 'labels'"):
+    with pytest.raises(
+        avgk.ScoresError, match=r"target holds integers, the others floats. Name the column .* 'labels'"
+    ):
         avgk.evaluate(frame, k=1)
     with pytest.raises(avgk.ScoresError, match="must have columns of numbers; got a frame with only labels"):
         avgk.evaluate(pd.DataFrame({"labels": LABELS}), k=1)

@@ -527,7 +527,7 @@ def test_masks__of_numbers_that_users_give_are_not_ignored():
 
 def test_weights_of_an_ensemble__must_be_in_the_order_of_the_members():
     for weights in ({0.3, 0.7}, {0: 0.3, 1: 0.7}):
-        with pytest.raises(avgk.OptionError, match="one for each of the 2 members"):
+        with pytest.raises(avgk.OptionError, match="one entry for each of the 2 members"):
             avgk.ensemble([SCORES, ETA], weights)
     with pytest.raises(avgk.OptionError, match="weights must be in the order of the member numbers"):
         avgk.ensemble([SCORES, ETA], pd.Series([0.3, 0.7], [1, 0]))

@@ -325,7 +325,7 @@ def test_evaluate__names_the_first_nan_for_any_chunks():
     scores = SCORES.copy()
     scores[[31, 31, 44], [6, 2, 0]] = np.nan
     for chunks in [(50, 8), (7, 3), (1, 1), (32, 5)]:
-        with pytest.raises(avgk.ScoresError, match="3 of them, the first at sample 31, class 2"):
+        with pytest.raises(avgk.ScoresError, match="got 3, the first at sample 31, class 2"):
             avgk.evaluate(da.from_array(scores, chunks=chunks), LABELS, 1)
 
 

@@ -34,14 +34,14 @@ def store(tmp_path):
     ],
 )
 def test_sets__are_never_written_over_their_scores(store, made):
-    with pytest.raises(avgk.OptionError, match="must not be where the scores"):
+    with pytest.raises(avgk.OptionError, match="must not overlap with the scores"):
         write_sets(made(store), store, SetChoice(k=1), overwrite=True)
     np.testing.assert_array_equal(zarr.open_group(store, mode="r")["scores"][:], SCORES)
 
 
 def test_sets__are_never_written_over_their_mask(store):
     for where in (store / "kept", zarr.open_group(store, mode="r")["kept"]):
-        with pytest.raises(avgk.OptionError, match="must not be where the scores"):
+        with pytest.raises(avgk.OptionError, match="must not overlap with the scores"):
             write_sets(SCORES, store, SetChoice(k=1), overwrite=True, where=where)
     assert zarr.open_group(store, mode="r")["kept"][:].all()
 
@@ -134,9 +134,9 @@ def test_refusals__of_several_budgets_and_odd_weights():
         avgk.losses.calibration_at_threshold(SCORES, labels, [1, 2])
     with pytest.raises(avgk.BudgetError, match="one budget"):
         avgk.calibration.temperature_curve(SCORES, labels, [1, 2])
-    with pytest.raises(avgk.OptionError, match="weights must be one for each"):
+    with pytest.raises(avgk.OptionError, match="weights must have one entry for each"):
         avgk.ensemble([SCORES, SCORES], weights=2)
-    with pytest.raises(avgk.OptionError, match="table must have"):
+    with pytest.raises(avgk.OptionError, match="table has no"):
         avgk.plot.near_threshold(avgk.losses.expected_calibration_error(SCORES, labels))
 
 

@@ -64,5 +64,5 @@ def test_softmax__ignores_infinite_rows_of_padding_and_names_others_among_those_
     xr.testing.assert_equal(avgk.evaluate(avgk.softmax(stored(bad, (2, 50, 9))), LABELS, 2, where=KEPT), expected)
     number = int(np.flatnonzero(KEPT.ravel())[100])
     bad.reshape(-1, 40)[number] = np.inf
-    with pytest.raises(avgk.ScoresError, match=r"sample 100 \(of those that exist\) .*infinite"):
+    with pytest.raises(avgk.ScoresError, match=r"sample 100 \(of the existing scores\) .*infinite"):
         avgk.evaluate(avgk.softmax(stored(bad, (2, 50, 9))), LABELS, 2, where=KEPT)

@@ -180,7 +180,7 @@ def test_mu__is_tight_for_binary_losses():
     [
         (lambda p, y: losses.nll(p * 2 - 0.5, y), avgk.ScoresError, r"first is sample \d+. Pass softmax"),
         (lambda p, y: losses.expected_calibration_error(np.log(p), y), avgk.ScoresError, "Pass softmax"),
-        (lambda p, y: losses.nll(p), avgk.LabelsError, "labels must be given"),
+        (lambda p, y: losses.nll(p), avgk.LabelsError, "labels are required"),
         (lambda p, y: losses.nll(p, y + 1), avgk.LabelsError, "lie in 0..6"),
         (lambda p, y: losses.nll(np.where(p == p[0, 0], np.nan, p), y), avgk.ScoresError, "sample 0, class 0"),
         (lambda p, y: losses.nll(p, y, nan_policy="lowest"), avgk.OptionError, "must be 'raise'"),

@@ -165,9 +165,9 @@ def test_own_thresholds__that_discarded_scores_could_change_are_refused(tmp_path
     groups = np.array([4, 4, 8])
     certain = avgk.breakdown(tmp_path / "cut.zarr", None, 0.5, groups, thresholds="own")
     assert certain.group_threshold.values.tolist() == [[0.4, 0.7]]
-    with pytest.raises(avgk.BudgetError, match=r"k must be below 1 to be certain from .*; got 1\."):
+    with pytest.raises(avgk.BudgetError, match=r"k must be below 1 for an exact result from .*; got 1\."):
         avgk.breakdown(tmp_path / "cut.zarr", None, [0.5, 1], groups, thresholds="own")
-    with pytest.raises(avgk.BudgetError, match="to be certain"):
+    with pytest.raises(avgk.BudgetError, match="for an exact result"):
         avgk.breakdown(tmp_path / "cut.zarr", None, 3, groups, thresholds="own")
 
 
@@ -181,7 +181,7 @@ def test_own_thresholds__are_kept_in_a_checkpoint(tmp_path):
     ]
     assert not store.chunk_reads()
     assert result[1].identical(result[0].assign_attrs(reads=0))
-    with pytest.raises(avgk.OptionError, match="checkpoint must be of the same request"):
+    with pytest.raises(avgk.OptionError, match="belongs to another request"):
         avgk.breakdown(group, k=[1, 3], checkpoint=tmp_path / "kept")
 
 
@@ -192,9 +192,7 @@ def test_own_thresholds__leave_nan_below_all_numbers():
     assert np.isnan(result.group_threshold.values[1]).all()
     assert result.average_set_size.values.tolist() == [[1, 1], [1.5, 2]]
     assert result.average_k_error.values.tolist() == [[0.5, 0], [0.5, 0]]
-    with pytest.raises(
-        avgk.ScoresError, match="scores must not hold NaN; got 4 of them, the first at sample 0, class 1"
-    ):
+    with pytest.raises(avgk.ScoresError, match="scores must not contain NaN; got 4, the first at sample 0, class 1"):
         avgk.breakdown(scores, [0, 0, 0], 1, np.array([1, 1, 2]), thresholds="own")
 
 
@@ -210,7 +208,7 @@ def test_own_thresholds__of_scores_that_change_between_reads_are_refused():
     )
     with (
         dask.config.set({"avgk.kept-bytes": 10_000, "avgk.small-scores": 0}),
-        pytest.raises(avgk.ScoresError, match=r"scores (changed|must stay the same)"),
+        pytest.raises(avgk.ScoresError, match=r"scores changed"),
     ):
         avgk.breakdown(lazy, labels, [1, 3], thresholds="own")
 

@@ -173,7 +173,7 @@ def test_best_threshold__never_lets_minus_infinity_in():
 
 
 def test_best_threshold__needs_a_labelled_sample():
-    with pytest.raises(avgk.LabelsError, match="at least one class number"):
+    with pytest.raises(avgk.LabelsError, match="at least one sample must be labelled"):
         avgk.best_threshold(np.eye(2), np.array([-1, -1]), cost=0.1)
 
 
@@ -183,7 +183,7 @@ def test_best_threshold__needs_a_labelled_sample():
 def test_cost__must_be_a_number_of_at_least_0(cost):
     for run in (avgk.best_threshold, lambda *data, cost: avgk.risk(*data, 0.5, cost=cost)):
         with pytest.raises(
-            avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* relative to that of a miss\."
+            avgk.OptionError, match=r"cost must be a finite number of at least 0; got .* relative to a missed label\."
         ):
             run(np.eye(3), np.arange(3), cost=cost)
 

@@ -115,7 +115,7 @@ def test_predict_sets__takes_whatever_is_one_number():
 def test_predict_sets__refuses_several_thresholds(several):
     for threshold in (several, several.threshold) if isinstance(several, xr.Dataset) else (several,):
         with pytest.raises(
-            avgk.OptionError, match=r"a single number; got 2 of them\. Pass one, .*threshold\.sel\(k=5\)"
+            avgk.OptionError, match=r"a single number; got 2 numbers\. Pass one, .*threshold\.sel\(k=5\)"
         ):
             avgk.predict_sets(np.eye(3), threshold=threshold)
 

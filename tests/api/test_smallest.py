@@ -124,7 +124,7 @@ def test_smallest_k__of_truncated_rows_is_that_of_whole_ones_or_refused(tmp_path
         for top_m in (6, 19, 20):
             path = tmp_path / f"{top_m}.zarr"
             if top_m < 20 and whole.threshold <= np.sort(scores, axis=1)[:, -top_m].max():
-                with pytest.raises(avgk.BudgetError, match="certain"):
+                with pytest.raises(avgk.BudgetError, match="an exact result"):
                     avgk.smallest_k(path, max_error=target)
                 continue
             one = avgk.smallest_k(path, max_error=target)
@@ -143,7 +143,8 @@ def test_smallest_k__refuses_targets(bad):
 
 
 @pytest.mark.parametrize(
-    "labels, text", [([-1, -1, -1], "one sample at least"), (np.eye(3), "class numbers"), (None, "given")]
+    "labels, text",
+    [([-1, -1, -1], "at least one sample must be labelled"), (np.eye(3), "class numbers"), (None, "required")],
 )
 def test_smallest_k__needs_hard_labels(labels, text):
     with pytest.raises(avgk.LabelsError, match=text):

@@ -145,7 +145,7 @@ def test_balanced__lowers_the_macro_error_on_long_tails():
 def test_balanced__refuses_what_is_no_frequency(frequencies):
     with pytest.raises(avgk.OptionError, match="frequencies must be"):
         avgk.balanced(np.ones((3, 2)), frequencies)
-    with pytest.raises(avgk.OptionError, match="frequencies must be 2, one for each class; got 3"):
+    with pytest.raises(avgk.OptionError, match="frequencies must have 2 numbers, one per class; got 3"):
         avgk.evaluate(avgk.balanced(np.ones((3, 2)), [1, 2, 3]), k=1)
 
 
@@ -156,7 +156,7 @@ def test_set_pairs__of_a_simulation_reads_twice():
 
 def test_balanced__does_not_hide_nan():
     scores = np.array([[0.5, np.nan], [0.5, 0.5]])
-    with pytest.raises(avgk.ScoresError, match="must not hold NaN"):
+    with pytest.raises(avgk.ScoresError, match="must not contain NaN"):
         avgk.evaluate(avgk.balanced(scores, [1, 0]), k=1)
 
 

@@ -88,7 +88,7 @@ def test_verify__lists_shards_whose_index_or_inner_chunks_are_lost_once_each(tmp
     array[30:35, :12] = 0  # the fill value: zarr leaves that inner chunk out
     verification = avgk.verify(tmp_path / "a.zarr")
     assert [key for key, _ in verification.damaged] == ["scores/c/0/0", "scores/c/1/0"]
-    assert "its index does not fit" in verification.damaged[0][1]
+    assert "its index does not match" in verification.damaged[0][1]
     assert "1 of its inner chunks is missing" in verification.damaged[1][1]
     assert not any("Bad inner chunks" in text for _, text in verification.damaged)
 

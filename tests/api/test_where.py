@@ -278,7 +278,7 @@ def test_errors__name_samples_by_their_own_numbers(kind):
     first = np.flatnonzero(WHERE)[100]
     scores[first, 4] = np.nan
     scores = scores if kind == "memory" else stored(scores, (13, 4))
-    with pytest.raises(avgk.ScoresError, match=f"got 1 of them, the first at sample {first}, class 4"):
+    with pytest.raises(avgk.ScoresError, match=f"got 1, the first at sample {first}, class 4"):
         avgk.evaluate(scores, labels, 2, where=WHERE)
     with pytest.raises(avgk.ScoresError, match=f"got one at sample {first}, class 4"):
         avgk.top_k_sets(scores, 2, where=WHERE).compute()

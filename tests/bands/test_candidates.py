@@ -61,5 +61,5 @@ def test_bad_data__is_named_by_its_first_place_over_all_bands(soft):
             with pytest.raises(avgk.LabelsError, match=r"got 2 (that do|rows that are) not, the first at sample 5"):
                 run(lazy)
             scores[[4, 9], 1] = np.nan
-            with pytest.raises(avgk.ScoresError, match="got 2 of them, the first at sample 4, class 1"):
+            with pytest.raises(avgk.ScoresError, match="got 2, the first at sample 4, class 1"):
                 run(da.from_array(scores.copy(), chunks=(2, 2)))

@@ -112,7 +112,7 @@ def test_scheduler_file__that_is_none_is_refused_by_name(tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
     where = NOWHERE | {"workers": None, "scheduler_file": str(tmp_path / "bad.json")}
     with (
-        pytest.raises(avgk.OptionError, match="--scheduler-file must be what a scheduler wrote"),
+        pytest.raises(avgk.OptionError, match="not a scheduler file"),
         clusters.cluster(where, quiet=True),
     ):
         pass

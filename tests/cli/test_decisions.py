@@ -148,8 +148,8 @@ def test_balanced__counts_the_labels_of_samples_that_exist(stores):
     [
         (None, "no such file"),
         ("1\n2\nmany\n", "must have one number per line"),
-        ("1\n2\n", "frequencies must be 9, one for each class; got 2"),
-        ("-1\n" * 9, "frequencies must be numbers of at least 0"),
+        ("1\n2\n", "frequencies must have 9 numbers, one per class; got 2"),
+        ("-1\n" * 9, "frequencies must be nonnegative numbers"),
         (np.eye(9), "must hold a vector of numbers; it has shape (9, 9)"),
     ],
 )

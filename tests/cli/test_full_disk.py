@@ -15,7 +15,7 @@ import avgk_dask as avgk
 from avgk_dask.api.written_sets import SetChoice, write_sets
 from avgk_dask.testing import Simulation, simulate_store
 
-CURE = "Make room, or choose another place."
+HINT = "Make room, or choose another place."
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -97,7 +97,7 @@ def test_commands__name_the_place_of_a_full_disk(own_folder, run, full, command,
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"avgk: could not write {disk}"), done.stderr
     assert "No space left" in done.stderr
-    assert done.stderr.endswith(f"{CURE}\n")
+    assert done.stderr.endswith(f"{HINT}\n")
     left = set(names(disk)) - set(before)
     assert left <= ({"demo"} if command.startswith("demo") else set())
     assert avgk.open_scores(disk / "old.zarr").load().identical(old)
@@ -135,7 +135,7 @@ def test_functions__raise_a_write_error_with_the_place(tmp_path, full):
     for number, write in enumerate(writes):
         path = disk / str(number)
         full(None if write in (append, close) else 0, disk)
-        with pytest.raises(avgk.WriteError, match=CURE) as failed:
+        with pytest.raises(avgk.WriteError, match=HINT) as failed:
             write(path)
         assert f"could not write {path}: " in str(failed.value)
         full(None, disk)
@@ -147,7 +147,7 @@ def test_writer__goes_on_when_there_is_room_again(tmp_path, full):
     writer = avgk.ScoreWriter(tmp_path / "a.zarr", 5, chunk_rows=8)
     writer.append(scores[:20])
     full(1, tmp_path)
-    with pytest.raises(avgk.WriteError, match=CURE):
+    with pytest.raises(avgk.WriteError, match=HINT):
         writer.append(scores[20:])
     full(None, tmp_path)
     with avgk.ScoreWriter(tmp_path / "a.zarr", 5, chunk_rows=8, resume=True) as again:
@@ -159,7 +159,7 @@ def test_report__on_a_full_disk_leaves_the_old_one(tmp_path, full):
     result = avgk.evaluate(np.eye(3), np.arange(3), k=1)
     (tmp_path / "r.html").write_text("old")
     full(1, tmp_path)  # the mark of its folder can still be written
-    with pytest.raises(avgk.WriteError, match=CURE):
+    with pytest.raises(avgk.WriteError, match=HINT):
         avgk.report.write_report(result, tmp_path / "r.html")
     full(None, tmp_path)
     assert (tmp_path / "r.html").read_text() == "old"
@@ -179,7 +179,7 @@ def test_output__that_cannot_be_written_is_said_so(folder, command):
         done = subprocess.run(
             [sys.executable, "-m", "avgk_dask", *command], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True
         )
-    assert (done.returncode, done.stderr) == (1, f"avgk: could not write the output: No space left on device. {CURE}\n")
+    assert (done.returncode, done.stderr) == (1, f"avgk: could not write the output: No space left on device. {HINT}\n")
 
 
 def test_limits_of_files__are_full_disks_too(tmp_path):
@@ -197,4 +197,4 @@ except avgk.WriteError as error:
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.zarr")], capture_output=True, text=True)
     assert done.stdout.startswith(f"could not write {tmp_path / 'a.zarr'}: "), done.stderr
-    assert done.stdout.endswith(f"{CURE}\n")
+    assert done.stdout.endswith(f"{HINT}\n")

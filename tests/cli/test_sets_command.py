@@ -72,7 +72,7 @@ def test_sets__read_back_are_those_of_the_functions(stores, tmp_path, run, store
         done = run("sets", source, *args, "--format", form, "--out", out)
         assert (done.returncode, done.stderr) == (0, "")
         assert np.array_equal(read_back(out), expected), args
-        assert f"{int(expected.sum()):,} labels in all" in done.stdout
+        assert f"{int(expected.sum()):,} labels in total" in done.stdout
     assert [int(expected.sum()) for _, expected in cases[:4]] == [0, 142, 142, N * C]
     assert avgk.verify(tmp_path / "0.zarr").ok
     assert avgk.verify(tmp_path / "1.zarr").ok
@@ -117,7 +117,7 @@ def test_sets__of_a_conformal_predictor_are_those_that_it_gives(stores, tmp_path
         attrs = zarr.open_group(tmp_path / "a.zarr", mode="r").attrs
         assert (attrs["rule"], attrs["method"], attrs["alpha"]) == ("conformal", "lac", 0.25)
     refused = run("sets", *line[:3], "--out", tmp_path / "b.zarr")
-    assert (refused.returncode, "groups must be given" in refused.stderr) == (2, True)
+    assert (refused.returncode, "groups are required" in refused.stderr) == (2, True)
 
 
 @pytest.mark.slow
@@ -208,11 +208,11 @@ def test_sets__replace_stores_only_and_only_when_told(stores, tmp_path, run):
     for out in (tmp_path / "mine", tmp_path / "mine" / "thesis.txt"):
         refused = run("sets", source, "-k", 1, "--out", out, "--overwrite")
         assert refused.returncode == 2
-        assert "must be a Zarr store to be overwritten" in refused.stderr
+        assert "it is not a Zarr store" in refused.stderr
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
     refused = run("sets", source, "-k", 1, "--out", source, "--overwrite")
     assert refused.returncode == 2
-    assert "--out must not be where the scores" in refused.stderr
+    assert "--out must not overlap with the scores" in refused.stderr
     assert np.array_equal(zarr.open_group(source, mode="r")["scores"][:], matrix("floats"))
 
 
@@ -235,14 +235,14 @@ def test_sets__go_to_and_come_from_urls_without_showing_credentials(run):
     "args, message",
     [
         (["-k", "1,2"], "one budget for sets; got 2"),
-        ([], "one budget (-k 5), one threshold"),
-        (["-k", "1", "--threshold", "2"], "one budget (-k 5), one threshold"),
-        (["--rule", "top", "--threshold", "2"], "one budget (-k 5), one threshold"),
+        ([], "a budget (-k 5), a threshold"),
+        (["-k", "1", "--threshold", "2"], "a budget (-k 5), a threshold"),
+        (["--rule", "top", "--threshold", "2"], "a budget (-k 5), a threshold"),
         (["--rule", "top", "-k", "1.5"], "Use --rule average for a fractional k"),
         (["--threshold", "much"], "a threshold must be a number such as 0.25; got 'much'"),
         (["--threshold", "nan"], "--threshold must be a number"),
         (["-k", "12"], "Pass numbers above 0, up to 11"),
-        (["-k", "1", "--conformal", "a.json"], "one budget (-k 5), one threshold"),
+        (["-k", "1", "--conformal", "a.json"], "a budget (-k 5), a threshold"),
         (["-k", "1", "--groups", "labels"], "--groups needs --conformal"),
         (["--conformal", "a.json"], "a.json"),
     ],

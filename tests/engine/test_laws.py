@@ -43,7 +43,7 @@ from avgk_dask.statistics.group_scan import CellCounts, scan_groups
 from avgk_dask.statistics.group_search import GroupSearch
 from avgk_dask.statistics.label_ranks import EdgePlan, EdgeTable, LabelPlan, tally_edges, tally_labels
 from avgk_dask.statistics.losses import BinPlan, LossPlan, tally_bins, tally_losses
-from avgk_dask.statistics.paired_rows import KnownSets, row_set_pass, tally_row_sets
+from avgk_dask.statistics.paired_rows import BudgetSets, row_set_pass, tally_row_sets
 from avgk_dask.statistics.pairs import PairPlan, count_pairs
 from avgk_dask.statistics.regrets import RegretPlan, tally_tops
 from avgk_dask.statistics.rules import CostRule, ThresholdRule
@@ -116,7 +116,7 @@ def scan_outcome(drawn, options):
 
 def row_sets(drawn):
     shape = dataclasses.replace(drawn.search().shape, max_held=1 << 40, strata="ranks")
-    return row_set_pass(shape, [KnownSets(drawn.key, 1, 1)])
+    return row_set_pass(shape, [BudgetSets(drawn.key, 1, 1)])
 
 
 def numbered(drawn, work, labels, plan):
@@ -193,7 +193,7 @@ KINDS = {
         lambda d: lambda t: (strata_of(t), content(t)),
     ),
     "StrataRanks": (
-        lambda d: [StrataRanks.of(labels % 3, labels + 1) for labels in d.hard],
+        lambda d: [StrataRanks.from_rows(labels % 3, labels + 1) for labels in d.hard],
         lambda d: lambda t: content(t),
     ),
     "ScanTally, soft": (
@@ -291,7 +291,7 @@ KINDS = {
         lambda d: lambda t: (content(t), group_outcome(group_search(d, 0).advance(t))),
     ),
     "CellCounts": (
-        lambda d: [CellCounts.of(np.arange(s.size) % 3, encode(s).reshape(-1), s.reshape(-1) > 0) for s in d.scores],
+        lambda d: [CellCounts.from_cells(np.arange(s.size) % 3, encode(s).reshape(-1), s.reshape(-1) > 0) for s in d.scores],
         lambda d: lambda t: content(t),
     ),
     "TieCuts": (
@@ -330,7 +330,7 @@ KINDS = {
         lambda d: lambda t: content(t),
     ),
     "CostHistogram": (
-        lambda d: [CostHistogram.of(encode(s).reshape(-1) % 3, encode(s).reshape(-1), 7) for s in d.scores],
+        lambda d: [CostHistogram.from_costs(encode(s).reshape(-1) % 3, encode(s).reshape(-1), 7) for s in d.scores],
         lambda d: lambda t: (content(t), t.totals(3).tolist(), t.find(np.array([1, 2, 1]))[0].tolist()),
     ),
     "CoverageTally": (coverages, lambda d: lambda t: content(t)),
@@ -344,9 +344,9 @@ KINDS = {
         lambda d: numbered(d, tally_row_sets, d.hard, row_sets(d).plan),
         lambda d: lambda t: [content(row) for row in t.rows],
     ),
-    "ExactSums": (lambda d: [ExactSums.of(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
+    "ExactSums": (lambda d: [ExactSums.from_values(s.reshape(-1)) for s in d.scores], lambda d: lambda t: t.fractions()),
     "Several": (
-        lambda d: [Several((ExactSums.of(s.reshape(-1)), KeyHistogram.from_keys(encode(s).reshape(-1), 3))) for s in d.scores],
+        lambda d: [Several((ExactSums.from_values(s.reshape(-1)), KeyHistogram.from_keys(encode(s).reshape(-1), 3))) for s in d.scores],
         lambda d: lambda t: content(t),
     ),
     "KeptState": (
@@ -426,9 +426,9 @@ def test_states__tell_dask_their_true_size(kind, drawn):
 
 
 def test_to_parts__give_the_same_bytes_on_every_machine():
-    sums = ExactSums.of(np.array([0.5]))
+    sums = ExactSums.from_values(np.array([0.5]))
     swapped = ExactSums(sums.limbs.astype(sums.limbs.dtype.newbyteorder()))
-    assert content(swapped) == content(sums) != content(ExactSums.of(np.array([0.25])))
+    assert content(swapped) == content(sums) != content(ExactSums.from_values(np.array([0.25])))
     assert sha256(content(sums)).hexdigest() == "eaa2dd88645f611b926a9820db00aab63518d41039b36bfa1e0123b010220685"
 
 

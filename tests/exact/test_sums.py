@@ -20,9 +20,9 @@ def total(numbers):
 
 @given(st.lists(values, max_size=40), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_exact_sums__are_those_of_fractions_in_any_grouping(numbers, n, random):
-    parts = [ExactSums.of(part) for part in np.array_split(np.array(numbers, np.float64), n)]
+    parts = [ExactSums.from_values(part) for part in np.array_split(np.array(numbers, np.float64), n)]
     random.shuffle(parts)
-    assert ExactSums.merge(parts)[0] == ExactSums.of(np.array(numbers, np.float64))[0] == total(numbers)
+    assert ExactSums.merge(parts)[0] == ExactSums.from_values(np.array(numbers, np.float64))[0] == total(numbers)
 
 
 @given(st.lists(st.tuples(values, st.integers(0, 3)), max_size=40))
@@ -50,4 +50,4 @@ def test_exact_sums__settle_to_small_limbs():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2.0**32, -(2.0**40)])
 def test_exact_sums__refuse_what_has_no_room(value):
     with pytest.raises(OverflowError, match=r"between -2\*\*32 and 2\*\*32"):
-        ExactSums.of(np.array([0.5, value]))
+        ExactSums.from_values(np.array([0.5, value]))

@@ -79,5 +79,5 @@ def test_near_threshold__shows_the_bins_and_the_threshold(ax):
 def test_pictures__refuse_what_is_no_table(ax):
     result = avgk.evaluate(avgk.softmax(LOGITS), LABELS, 1, straddle=False)
     for draw in (avgk.plot.reliability, avgk.plot.near_threshold, avgk.plot.temperatures):
-        with pytest.raises(avgk.OptionError, match="table must have"):
+        with pytest.raises(avgk.OptionError, match="table has no"):
             draw(result, ax=ax)

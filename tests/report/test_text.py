@@ -201,10 +201,10 @@ def test_json__of_what_is_no_result_says_what_to_do():
         for use in (json_text.to_json, datasets.fingerprint):
             with pytest.raises(avgk.DtypeError, match="result must be a Dataset"):
                 use(other)
-    with pytest.raises(avgk.OptionError, match="numbers and text only"):
+    with pytest.raises(avgk.OptionError, match="only numbers and text"):
         json_text.to_json(result.assign_attrs(made=object()))
     for other in (5, None, "", "[1]", "{}", '{"variables": {"a": 1}, "coords": [], "attrs": {}}'):
-        with pytest.raises(avgk.OptionError, match="text must be a result as to_json writes it"):
+        with pytest.raises(avgk.OptionError, match="text must be the output of to_json"):
             json_text.from_json(other)
     both = xr.concat([result, result], "model")
     assert json_text.from_json(json_text.to_json(both)).identical(both)

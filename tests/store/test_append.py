@@ -181,7 +181,7 @@ def test_append__that_fails_leaves_the_store_as_it_was(tmp_path):
 
 
 def test_append__begins_a_new_store(tmp_path):
-    with pytest.raises(avgk.OptionError, match="n_classes must be given"):
+    with pytest.raises(avgk.OptionError, match="n_classes is required"):
         avgk.ScoreWriter(tmp_path / "a.zarr", append=True)
     assert not (tmp_path / "a.zarr").exists()
     with avgk.ScoreWriter(tmp_path / "a.zarr", 5, append=True) as made:
@@ -229,16 +229,16 @@ def test_append__works_on_stores_elsewhere(far, tmp_path, how):
 @pytest.mark.parametrize(
     "options, match",
     [
-        ({"n_classes": 6}, "n_classes is 5 there; got 6"),
-        ({"dtype": "float64"}, "dtype is 'float32' there; got 'float64'"),
-        ({"chunk_rows": 11}, "chunk_rows is 10 there; got 11"),
-        ({"shard_chunks": 3}, "shard_chunks is 2 there; got 3"),
-        ({"top_m": 2}, "top_m is None there; got 2"),
-        ({"codec": "zstd"}, "codec is 'blosc' there; got 'zstd'"),
+        ({"n_classes": 6}, "n_classes is 5, got 6"),
+        ({"dtype": "float64"}, "dtype is 'float32', got 'float64'"),
+        ({"chunk_rows": 11}, "chunk_rows is 10, got 11"),
+        ({"shard_chunks": 3}, "shard_chunks is 2, got 3"),
+        ({"top_m": 2}, "top_m is None, got 2"),
+        ({"codec": "zstd"}, "codec is 'blosc', got 'zstd'"),
         ({"attributes": {"model": "other"}}, "got another model"),
-        ({"resume": True}, "append must not be combined with resume"),
-        ({"overwrite": True}, "append must not be combined with overwrite"),
-        ({"part": 0}, "append must not be combined with part"),
+        ({"resume": True}, "append cannot be combined with resume"),
+        ({"overwrite": True}, "append cannot be combined with overwrite"),
+        ({"part": 0}, "append cannot be combined with part"),
     ],
 )
 @pytest.mark.parametrize("n", [7, 45])
@@ -298,8 +298,8 @@ def in_blocks(path):
         (in_parts, "is written in parts"),
         (unfinished, r"its writer did not finish.*resume=True"),
         (foreign, "was not written by this package"),
-        (sets, "has another layout"),
-        (in_blocks, "has another layout"),
+        (sets, "its chunks are not whole rows"),
+        (in_blocks, "its chunks are not whole rows"),
     ],
 )
 def test_append__refuses_other_stores(tmp_path, make, match):
@@ -372,7 +372,7 @@ def test_append__that_loses_its_lease_at_its_end_stops(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(avgk.StoreError, match="is incomplete"):
         avgk.open_scores(path)
-    with pytest.warns(avgk.LeftoverWarning, match="finished an append"):
+    with pytest.warns(avgk.LeftoverWarning, match="finished an interrupted append"):
         add(path, 50, 60)
     assert np.array_equal(avgk.open_scores(path).scores.values, SCORES[:60])
 
@@ -393,7 +393,7 @@ def state(path, old, new):
     try:
         result = avgk.evaluate(path, k=0.5).drop_attrs()
     except avgk.StoreError as error:
-        how = "let ScoreWriter(..., append=True) finish it"
+        how = "finish it with ScoreWriter(..., append=True)"
         return "incomplete" if "is incomplete" in str(error) and how in str(error) else "wrong"
     assert avgk.verify(path).ok
     return "old" if result.identical(old) else "new" if result.identical(new) else "wrong"
@@ -484,10 +484,12 @@ def test_append__stopped_again_and_again_adds_its_rows_once(tmp_path, stop_after
 def test_append__reports_rows_that_are_there_already(tmp_path):
     path = tmp_path / "a.zarr"
     cut_short(path, 25, 57)
-    with pytest.warns(avgk.LeftoverWarning, match="finished an append .* not added again if they come unchanged"):
+    with pytest.warns(
+        avgk.LeftoverWarning, match="finished an interrupted append .* appending the same rows again has no effect"
+    ):
         more = avgk.ScoreWriter(path, append=True)
     more.append(*rows(25, 57))
-    with pytest.warns(avgk.LeftoverWarning, match="the 32 rows appended .* not added again"):
+    with pytest.warns(avgk.LeftoverWarning, match="had already appended these 32 rows .* not added again"):
         more.close()
     with avgk.ScoreWriter(path, append=True) as more:
         more.append(*rows(25, 57))  # by another run: these are meant
@@ -541,7 +543,7 @@ def test_append__survives_a_kill(tmp_path, key, number, expected):
     assert more.n_samples == (45 if expected == "old" else 157)
     more.append(*rows(more.n_samples, 157))
     more.close()
-    said = "append them again" if expected == "old" else "finished an append"
+    said = "append them again" if expected == "old" else "finished an interrupted append"
     assert sum(said in str(warning.message) for warning in caught) == 1
     assert tree(path) == tree(tmp_path / "new.zarr")
 

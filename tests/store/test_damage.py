@@ -147,7 +147,7 @@ def test_shards__whose_length_changed_are_told_as_such(tmp_path, change):
     array[:] = 1
     shard = tmp_path / "a.zarr" / "c" / "0" / "0"
     shard.write_bytes(change(shard.read_bytes()))
-    with pytest.raises(avgk.ReadError, match=r"does not fit its \d+ bytes; some were lost or added"):
+    with pytest.raises(avgk.ReadError, match=r"does not match its \d+ bytes; some were lost or added"):
         avgk.evaluate(tmp_path / "a.zarr", k=1)
 
 

@@ -230,7 +230,7 @@ def test_masks__that_xarray_stores_as_integers_are_booleans(tmp_path):
     expected = avgk.evaluate(SCORES, LABELS, 1, where=where).drop_attrs()
     assert avgk.evaluate(SCORES, LABELS, 1, where=tmp_path / "mask.zarr").drop_attrs().identical(expected)
     mask.attrs["units"] = "days since 2000-01-01"
-    with pytest.raises(avgk.DtypeError, match="with the attribute units = 'days since 2000-01-01'"):
+    with pytest.raises(avgk.DtypeError, match="because of units = 'days since 2000-01-01'"):
         avgk.evaluate(SCORES, LABELS, 1, where=tmp_path / "mask.zarr")
 
 

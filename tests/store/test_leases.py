@@ -251,7 +251,7 @@ def test_processes__refuse_each_other_and_a_killed_one_is_resumed_at_once(tmp_pa
     other.send_signal(signal.SIGKILL)
     other.wait()
     how = {"chunk_rows": 8, "resume": True, "storage_options": options}
-    with pytest.warns(avgk.LeftoverWarning, match=f"left by process {other.pid} on .*takes over"):
+    with pytest.warns(avgk.LeftoverWarning, match=f"process {other.pid} on .* stopped while writing .*takes over"):
         writer = avgk.ScoreWriter(path, 4, **how)
     n = writer.n_samples
     assert n == (16 if where == "local" else 0)  # a shard of four chunks is not full yet
@@ -432,7 +432,7 @@ try:
         print("won", flush=True)
         sys.stdin.readline()
 except avgk.StoreError as error:
-    print("lost", "being written" in str(error) or "must be new" in str(error), flush=True)
+    print("lost", "being written" in str(error) or "exists already" in str(error), flush=True)
 """
 
 

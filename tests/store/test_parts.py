@@ -167,7 +167,7 @@ def test_parts__of_a_finished_store_are_refused_without_a_trace(tmp_path):
     with avgk.ScoreWriter(tmp_path / "a.zarr", 6) as writer:
         writer.append(SCORES)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(avgk.StoreError, match="new or written in parts"):
+    with pytest.raises(avgk.StoreError, match="not written in parts"):
         avgk.ScoreWriter(tmp_path / "a.zarr", 6, part=0)
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -88,7 +88,7 @@ def test_failures__that_no_second_try_mends_are_told_at_once(path):
 def test_chunks__are_damaged_only_where_they_come_so_twice(path):
     with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* is damaged: its bytes were changed"):
         evaluate(faulty(path, lambda n: 1))
-    with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* other bytes each time it is read") as error:
+    with pytest.raises(avgk.ReadError, match=r"scores/c/\d+/0 .* different bytes on each read") as error:
         evaluate(faulty(path, lambda n: n % 255 + 1))
     assert "damaged" not in str(error.value)
 

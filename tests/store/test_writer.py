@@ -209,14 +209,14 @@ def test_writer__refuses_to_quantise_or_to_narrow_integers(tmp_path):
 def test_writer__refuses_existing_files_unless_it_overwrites(tmp_path):
     write(tmp_path / "a.zarr")
     before = tree(tmp_path / "a.zarr")
-    with pytest.raises(avgk.StoreError, match="must be new"):
+    with pytest.raises(avgk.StoreError, match="exists already"):
         avgk.ScoreWriter(tmp_path / "a.zarr", 20)
     assert tree(tmp_path / "a.zarr") == before
     write(tmp_path / "a.zarr", SCORES[:10], LABELS[:10], overwrite=True)
     assert avgk.open_scores(tmp_path / "a.zarr").sizes["sample"] == 10
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(avgk.StoreError, match="must be a Zarr store to be overwritten"):
+    with pytest.raises(avgk.StoreError, match="it is not a Zarr store"):
         avgk.ScoreWriter(tmp_path / "mine", 20, overwrite=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
 

@@ -99,7 +99,7 @@ def test_simulate_store__keeps_the_dtype(dtype, tmp_path):
 def test_simulate_store__refuses_to_overwrite(tmp_path):
     spec = Simulation(20, 4)
     simulate_store(tmp_path / "s.zarr", spec)
-    with pytest.raises(avgk.StoreError, match="must be new"):
+    with pytest.raises(avgk.StoreError, match="exists already"):
         simulate_store(tmp_path / "s.zarr", spec)
     simulate_store(tmp_path / "s.zarr", Simulation(30, 4), overwrite=True, soft=True)
     assert zarr.open_group(tmp_path / "s.zarr")["labels"].shape == (30, 4)

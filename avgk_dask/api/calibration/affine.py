@@ -121,9 +121,9 @@ class AffineScaling(Calibrator):
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
         where
-            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+            One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+            Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         """

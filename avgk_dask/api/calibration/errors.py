@@ -46,9 +46,9 @@ def expected_calibration_error(
     n_bins
         Number of bins: [0, 1/n), [1/n, 2/n), ..., the last one closed.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress
@@ -138,9 +138,9 @@ def calibration_at_threshold(
     n_bins
         Number of bins, with the same number of ranks each. Ties stay together, so that counts may differ.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         Only ``"raise"`` is supported: NaN is refused.
     progress

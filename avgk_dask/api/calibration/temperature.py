@@ -95,7 +95,9 @@ class Calibrator(ABC):
 
     def _check_fitted(self) -> None:
         if not self.is_fitted:
-            raise OptionError(f"this {type(self).__name__} is not fitted. Call fit first, or load a saved calibrator.")
+            raise OptionError(
+                f"this {type(self).__name__} is not fitted yet. Call fit first, or load a saved calibrator."
+            )
 
     def __repr__(self) -> str:
         if not self.is_fitted:
@@ -111,7 +113,7 @@ class Calibrator(ABC):
         """Return the saved calibrator; KeyError, TypeError or ValueError if the content is invalid."""
         calibrator = cls()
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-            raise TypeError("its arrays are not arrays")
+            raise TypeError("a field that should be an array is not one")
         for name, kind in cls.FIT.items():
             value = fit[name]
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -132,7 +134,7 @@ def logits_to_fit(logits: ScoresLike, labels: LabelsLike, options: ScanOptions) 
     activation = activation_of(source)
     if activation is not None:
         raise ScoresError(
-            f"logits must not be probabilities; got those of a {activation.name}. Pass the logits themselves."
+            f"logits must not be probabilities; got the output of a {activation.name}. Pass the logits themselves."
         )
     refuse_soft(source, "a calibrator")
     return source
@@ -143,20 +145,22 @@ def refuse_fit(tally: ScaleTally, source: Source) -> None:
     if tally.n_refused:
         sample = source.sample_number(*tally.first_refused[:2])
         raise ScoresError(
-            f"logits must have a finite largest value in each row; that of sample {sample} is infinite. "
-            "Correct it, or leave the sample out."
+            f"logits must have a finite maximum in each row; the maximum of sample {sample} is infinite. Correct it, "
+            "or leave the sample out."
         )
     if tally.n_labelled == 0:
-        raise LabelsError("labels must be given for a calibrator; got none. Pass the labels of a calibration set.")
+        raise LabelsError(
+            "at least one sample must be labelled for a calibrator; got none. Pass the labels of a calibration set."
+        )
     if tally.has_one_class:
         raise LabelsError(
-            f"labels must name at least two classes for a calibrator; got only {tally.most_seen}. "
-            "Pass a calibration set with several classes."
+            f"labels must contain at least two classes for a calibrator; got only {tally.most_seen}. Pass a "
+            "calibration set with several classes."
         )
     if tally.losses.n_infinite.any():
         raise ScoresError(
-            f"logits of labels must be finite for a calibrator; got {int(tally.losses.n_infinite.max()):,} of -inf. "
-            "Leave those samples out."
+            f"the logit of each label must be finite for a calibrator; {int(tally.losses.n_infinite.max()):,} are "
+            "-inf. Leave those samples out."
         )
 
 
@@ -219,9 +223,9 @@ class TemperatureScaling(Calibrator):
             N integers (negative, masked or null: unlabelled) or N class names; or the path of a store or file that
             holds them. By default the labels stored with the scores.
         where
-            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+            One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+            Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
         progress
             Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
         checkpoint
@@ -295,9 +299,9 @@ def temperature_curve(
     temperatures
         Positive numbers. By default 17 numbers from 1/4 to 4.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     progress
         Whether to show a progress bar on stderr. None logs one line per minute to ``avgk_dask`` instead.
 

@@ -157,9 +157,9 @@ def calibrate(
     penalty, k_reg
         For RAPS: a number of at least 0, by default 0.01, and an integer of at least 0, by default 5.
     where
-        One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+        One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
     ignore_index
-        Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+        Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
     nan_policy
         ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
     progress
@@ -246,7 +246,7 @@ def _find_levels(run: Run, method: ConformalMethod, options: CalibrationOptions,
     state = run.read(first)
     refuse_sums(state, source, method)
     if not state.n_labelled:
-        raise LabelsError("labels must name the class of at least one sample; got none. Label some samples.")
+        raise LabelsError("at least one sample must be labelled; got none. Label some samples.")
     return drive(search.advance(state), run)
 
 
@@ -288,7 +288,7 @@ def restore_predictor(content: dict[str, Any]) -> ConformalPredictor:
         content[name] for name in ("by", "n_classes", "levels", "n_calibration", "groups")
     )
     if not all(isinstance(array, np.ndarray) for array in (levels, counts, groups)):
-        raise TypeError("its thresholds are not arrays")
+        raise TypeError("its thresholds are not stored as arrays")
     groups = groups if by == "group" else None
     kind = METHODS.get(content["method"])
     penalty = (Fraction(content["penalty"]), content["k_reg"]) if kind and kind.has_penalty else (None, None)

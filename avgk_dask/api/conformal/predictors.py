@@ -125,9 +125,9 @@ class ConformalPredictor(ShownAsTable):
         groups
             One integer per sample, for a predictor by group. Groups that did not occur in calibration get all classes.
         where
-            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+            One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+            Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
 
@@ -141,8 +141,9 @@ class ConformalPredictor(ShownAsTable):
         OptionError
             If groups are missing, or given although the predictor is not by group.
         ScoresError, DtypeError
-            If the classes differ from those of the calibration, the scores are not a matrix of real numbers, or a truncated
-            store does not determine the sets. When computed: if they contain NaN, or are not probabilities but must be.
+            If the classes differ from the calibration scores, the scores are not a matrix of real numbers, or a
+            truncated store does not determine the sets. When computed: if they contain NaN, or are not probabilities
+            but must be.
 
         Notes
         -----
@@ -192,9 +193,9 @@ class ConformalPredictor(ShownAsTable):
         confidence
             The probability of the interval of hits, between 0 and 1.
         where
-            One boolean per sample: those where it is False (padding) are left out altogether. By default all count.
+            One boolean per sample; samples with False (padding) are excluded. By default all samples are used.
         ignore_index
-            Label of samples to leave out: short for ``where = labels != ignore_index``; with ``where``, both apply.
+            Label of samples to exclude: short for ``where=labels != ignore_index``. Both apply if both are passed.
         nan_policy
             ``"raise"`` refuses NaN; ``"lowest"`` ranks NaN below all numbers and never puts it in a set.
         progress
@@ -295,7 +296,7 @@ class ConformalPredictor(ShownAsTable):
         }  # fmt: skip
 
     def _rule(self, source: Source) -> CostRule:
-        """Return the rule for a source, whose dtype may differ from that of the calibration scores."""
+        """Return the rule for a source, whose dtype may differ from the calibration scores."""
         every = self._method.everything_in(self._levels, self._counts, self._ranks)
         levels, empty = self._method.levels_on(source.dtype, self._levels, every)
         method = self._method.on_new_samples(source.dtype)
@@ -307,8 +308,8 @@ class ConformalPredictor(ShownAsTable):
         """Refuse scores of another model, missing or needless groups, and options that the method does not support."""
         if source.n_classes != self.n_classes:
             raise ScoresError(
-                f"scores must have the classes of the calibration, {self.n_classes}; got {source.n_classes}. "
-                "Pass scores of the same model."
+                f"scores must have {self.n_classes} classes, like the calibration scores; got {source.n_classes}. Pass "
+                "scores of the same model."
             )
         check_class_names(scores, self.class_names, "the predictor", "list(predictor.class_names)")
         check_method(self._method, source, self.by, nan_policy)
@@ -316,11 +317,11 @@ class ConformalPredictor(ShownAsTable):
         if last_rank is not None:
             certify_ranks(source, last_rank, "alpha")
         if groups is None and self.by == "group":
-            raise OptionError("groups must be given for a predictor by group; got None. Pass the group of each sample.")
-        if groups is not None and self.by != "group":
             raise OptionError(
-                f"groups must be None for a predictor by {self.by or 'nothing'}; got some. Leave them out."
+                "groups are required for a predictor calibrated by group; got None. Pass the group of each sample."
             )
+        if groups is not None and self.by != "group":
+            raise OptionError("groups must be None unless the predictor was calibrated by group. Leave them out.")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConformalPredictor):

@@ -34,8 +34,8 @@ def labelled_source(
     source = as_source(scores, labels, **opening)
     if source.labels is None:
         raise LabelsError(
-            f"labels must be given for {purpose}; got None, and none are stored with the scores. "
-            f"Pass class numbers{'' if hard else ' or probabilities'}."
+            f"labels are required for {purpose}; none were passed, and none are stored with the scores. Pass "
+            f"class numbers{'' if hard else ' or probabilities'}."
         )
     return source
 
@@ -104,7 +104,7 @@ def refuse_scores(tally: ProbabilityTally, source: Source, link: str) -> None:
     sample = source.sample_number(*tally.first_refused[:2])
     if link:
         raise ScoresError(
-            f"scores must have a finite largest value in each row for a softmax; that of sample {sample} is infinite. "
+            f"scores must have a finite maximum in each row for a softmax; the maximum of sample {sample} is infinite. "
             "Correct it, or leave the sample out."
         )
     raise ScoresError(

@@ -29,7 +29,7 @@ from ...axis_names import (
     default_names,
     names_from_list,
 )
-from ...errors import LABELS_CURE, LabelsError, OptionError, ScoresError
+from ...errors import LABELS_HINT, LabelsError, OptionError, ScoresError
 from ...files import is_row_file
 from ...files.rows import LABEL_NAMES, listed
 from ...masks import UNLABELLED, is_missing, to_ndarray
@@ -81,9 +81,9 @@ def frame_arrays(frame: Any) -> StoredArrays:
     integers = [str(name) for name, kind in zip(class_names, kinds, strict=True) if re.match("u?int", kind)]
     if integers and len(integers) < len(kinds):
         raise ScoresError(
-            f"columns of scores must all be fractional numbers or all integers; {listed(integers)} "
-            f"{'is' if len(integers) == 1 else 'are'} integers among others. Name the column with the class numbers "
-            "'labels', and drop columns that are not scores."
+            f"score columns must be either all floats or all integers; {listed(integers)} "
+            f"{'holds' if len(integers) == 1 else 'hold'} integers, the others floats. Name the column with the class "
+            "numbers 'labels', and drop columns that are not scores."
         )
     # Columns of Arrow may have equal names: they are selected by position, which polars does not support.
     selection = scores if hasattr(frame, "column_names") else class_names
@@ -195,7 +195,7 @@ def _first_known(several: Sequence[Axes]) -> Axes:
 
 
 def check_inputs(scores: Callable[[], Axes], lead: int, **others: LabelsLike) -> None:
-    """Refuse labels, masks or groups whose names differ from those of the scores or of each other.
+    """Raise if the names of labels, masks or groups differ from the scores or from each other.
 
     ``scores`` returns the names of the scores, whose first ``lead`` axes are samples. A matrix of labels may also have
     class names.
@@ -206,7 +206,7 @@ def check_inputs(scores: Callable[[], Axes], lead: int, **others: LabelsLike) ->
 
 
 def check_same_names(scores: Mapping[str, ScoresLike]) -> None:
-    """Refuse scores whose sample or class names differ from those of the first, or are in another order."""
+    """Raise if sample or class names differ from the first scores, or are in another order."""
     frames = {owner: frame for owner, values in scores.items() if (frame := frame_of(values)) is not None}
     for (first, ours), (owner, theirs) in combinations(frames.items(), 2):
         if theirs.dims != ours.dims:
@@ -225,7 +225,7 @@ def check_same_classes(scores: ScoresLike, other: ScoresLike, owner: str) -> Non
 
 
 def check_class_names(scores: ScoresLike, classes: Sequence[str] | None, owner: str, expression: str) -> None:
-    """Refuse scores whose class names differ from those of a calibrator or predictor, or are in another order."""
+    """Raise if class names differ from a calibrator or predictor, or are in another order."""
     theirs = () if classes is None else (names_from_list(classes, owner, expression),)
     check_axes([theirs, names_of(scores, "scores")[-1:]], 0, ScoresError)
 
@@ -313,6 +313,6 @@ def as_class_numbers(labels: LabelsLike, classes: Callable[[], AxisNames | None]
     if (column == len(names)).any():
         sample = int((column == len(names)).argmax())
         near = difflib.get_close_matches(texts[sample], names, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else LABELS_CURE
+        hint = f"Did you mean {near[0]!r}?" if near else LABELS_HINT
         raise LabelsError(f"labels must be class names of the scores; got {texts[sample]!r} at sample {sample}. {hint}")
     return column

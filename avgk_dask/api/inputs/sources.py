@@ -270,7 +270,7 @@ def open_input(scores: ScoresLike, missing: str | None = None) -> object:
 
 
 def _separate_labels(labels: LabelsLike, scores: Matrix) -> LabelsLike:
-    """Return stored labels whose sample dimension, and so its names, differs from that of the scores; None for others."""
+    """Return stored labels whose sample dimension, and so its names, differs from the scores; None for others."""
     if not is_stored(labels) or not is_stored(scores):
         return None
     return labels if dimensions_of(labels)[:1] != dimensions_of(scores)[:1] else None
@@ -292,10 +292,10 @@ def _split_parts(scores: object) -> tuple[object, LabelsLike, str]:
     if isinstance(scores, (list, tuple)) or hasattr(scores, "__array__"):
         return scores, None, ""
     refuse_other_kinds(scores, "scores", ScoresError)
-    cure = "Call its method collect first." if hasattr(scores, "collect") else "Convert them with numpy.asarray."
+    hint = "Call its method collect first." if hasattr(scores, "collect") else "Convert them with numpy.asarray."
     raise DtypeError(
         "scores must be a NumPy, Dask or Zarr array, an xarray object, a frame, or the path of a store or file; "
-        f"got {type(scores).__name__}. {cure}"
+        f"got {type(scores).__name__}. {hint}"
     )
 
 
@@ -322,7 +322,7 @@ def _order_axes(frame: xr.DataArray) -> xr.DataArray:
     if set(frame.dims) == {"sample", "class"}:
         return frame.transpose("sample", "class")
     if frame.ndim == 2 and (frame.dims[0] == "class" or frame.dims[1] == "sample"):
-        raise ScoresError(f"scores must be (sample, class); got the dimensions {frame.dims}. Transpose them first.")
+        raise ScoresError(f"scores must have the dimensions (sample, class); got {frame.dims}. Transpose them first.")
     return frame
 
 

@@ -103,7 +103,7 @@ class Evaluator:
         is_class = isinstance(by, str) and by == "class"
         if (by is not None and not is_class) or (is_class and straddle):
             got = "'class' with straddle=True" if is_class else f"{by!r:.80}".replace("\n", " ")
-            raise OptionError(f"by must be 'class', without straddle, or None; got {got}. Leave one of them out.")
+            raise OptionError(f"by must be None, or 'class' with straddle=False; got {got}. Leave one of them out.")
         budgets = parse_budgets(k, int(n_classes))
         spec = EvaluatorSpec(int(n_classes), budgets, bool(straddle), nan_policy, by is not None)
         self._state = EvaluatorState(spec)
@@ -124,7 +124,7 @@ class Evaluator:
     def _check_spec(self, other: Evaluator, argument: str) -> None:
         ours, theirs = self._state.spec, other._state.spec
         if theirs != ours:
-            raise OptionError(f"{argument} must have the same options; got {theirs}. Make it with {ours}.")
+            raise OptionError(f"{argument} must have the same options; got {theirs}. Create it with {ours}.")
 
     def _check_sound(self) -> None:
         if self._failed is not None:
@@ -174,7 +174,7 @@ class Evaluator:
             The label of samples to leave out: short for ``where = labels != ignore_index``.
         clusters
             One integer below 2**31 per sample, equal for samples that belong together in any batch, such as the tokens of
-            a document. Standard errors are then those of independent clusters. Either all batches have clusters, or none.
+            a document. Standard errors then assume independent clusters. Either all batches have clusters, or none.
 
         Raises
         ------
@@ -192,7 +192,8 @@ class Evaluator:
         )
         if spec.by_class and batch.kind != HARD:
             raise LabelsError(
-                f"labels must be class numbers alone for by='class'; got {batch.kind}. Pass one for each sample."
+                f"labels must be class numbers without clusters for by='class'; got {batch.kind}. Pass one for each "
+                "sample."
             )
         if state.scan is None and len(batch.scores):
             state.scan = StreamingScan(spec, batch.scores.dtype, batch.kind, state.hints)
@@ -251,7 +252,7 @@ class Evaluator:
         Parameters
         ----------
         other
-            An evaluator with the same options, such as that of another process.
+            An evaluator with the same options, for example from another process.
 
         Returns
         -------
@@ -266,7 +267,7 @@ class Evaluator:
         if not isinstance(other, Evaluator):
             raise OptionError(f"other must be an Evaluator; got {type(other).__name__}. Load it with Evaluator.load.")
         if other is self:
-            raise OptionError("other must be another Evaluator; got the same. It already has these samples.")
+            raise OptionError("other must be a different Evaluator; got the same one. It already has these samples.")
         self._check_spec(other, "other")
         ours, theirs = self._state, other._state
         if ours.class_names is not None and theirs.class_names is not None:

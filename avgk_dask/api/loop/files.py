@@ -68,13 +68,15 @@ class SavedScan(Record):
     certain: bool
 
     @classmethod
-    def of(cls, scan: OpenScan) -> SavedScan:
+    def from_scan(cls, scan: OpenScan) -> SavedScan:
         """Return a scan in plain values."""
         so_far = () if scan.so_far is None else (scan.so_far,)
-        waves = tuple(Wave.of(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
+        waves = tuple(Wave.from_plan(replace(scan.plan, zones=zones), ()) for zones, _ in scan.waves)
         counts = tuple(counts for _, counts in scan.waves)
         sizes = scan.windowed, scan.n_groups, scan.n_bands
-        return cls(Wave.of(scan.plan, ()), *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain)
+        return cls(
+            Wave.from_plan(scan.plan, ()), *sizes, scan.parts, so_far, waves, counts, scan.n_narrowed, scan.certain
+        )
 
     def restore(self, owner: StreamingScan) -> OpenScan:
         """Return the checked scan of its owner's samples."""
@@ -117,11 +119,11 @@ class SavedRows(Record):
     hints: tuple[Hints, ...]
 
     @classmethod
-    def of(cls, owner: StreamingScan) -> SavedRows:
+    def from_scan(cls, owner: StreamingScan) -> SavedRows:
         """Return a streaming scan in plain values."""
         rows = owner.waiting.rows
         labels = () if rows.labels is None else (rows.labels,)
-        scan = () if owner.scan is None else (SavedScan.of(owner.scan),)
+        scan = () if owner.scan is None else (SavedScan.from_scan(owner.scan),)
         hints = () if owner.hints is None else (owner.hints,)
         as_bytes = np.ascontiguousarray(rows.scores).view(np.uint8)
         return cls(owner.dtype.name, owner.kind, as_bytes, labels, rows.numbers, scan, owner.ties, hints)
@@ -183,7 +185,7 @@ def write_state(path: object, state: EvaluatorState) -> None:
         spec.by_class,
         state.n_given,
         state.is_masked,
-        () if state.scan is None else (SavedRows.of(state.scan),),
+        () if state.scan is None else (SavedRows.from_scan(state.scan),),
         () if state.hints is None else (state.hints,),
         state.class_names or (),
     )
@@ -204,7 +206,8 @@ def read_state(path: object) -> EvaluatorState:
 def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
     """Turn errors into one that names the file of an evaluator; without a file they stay.
 
-    Of our own errors, only those of ``kind`` are turned: refusals of batches, and of thresholds that were not retained, stay.
+    Errors of this package are converted only if they are of class ``kind``; errors about batches or lost thresholds are
+    not.
     """
     try:
         yield
@@ -212,7 +215,9 @@ def naming_file(path: str, kind: type[AvgkError] = ReadError) -> Iterator[None]:
         if not path or (isinstance(error, AvgkError) and not isinstance(error, kind)):
             raise
         reason = str(error).removesuffix(" Compute it again.").rstrip(".") or type(error).__name__
-        raise ReadError(f"{path} is not a valid evaluator: {reason}. Run the loop again, and save it anew.") from error
+        raise ReadError(
+            f"{path} is not a valid evaluator: {reason}. Run the loop again, and save the evaluator again."
+        ) from error
 
 
 def _restore(saved: SavedEvaluator) -> EvaluatorState:
@@ -386,10 +391,10 @@ def _check_ties(ties: tuple[FirstTies, ...], spec: EvaluatorSpec, dtype: Dtype) 
 def _parse_path(path: object) -> tuple[HashedFolder, str]:
     """Return the folder of a file, and its name there."""
     if not isinstance(path, (str, os.PathLike)) or not os.path.basename(os.fspath(path)):
-        raise OptionError(f"path must be that of a file; got {redact(path)!r}. Name a file, such as evaluator.avgk.")
+        raise OptionError(f"path must be a file path; got {redact(path)!r}. Name a file, such as evaluator.avgk.")
     text = str(os.fspath(path))
     if "://" not in text:
         text = os.path.abspath(text)
     elif "#" in text or "?" in text:
-        raise OptionError(f"path must be that of a file, without query or fragment; got {redact(path)!r}. Name a file.")
+        raise OptionError(f"path must be a file path without query or fragment; got {redact(path)!r}. Name a file.")
     return HashedFolder.at(text[: -len(os.path.basename(text)) - 1] or os.sep), os.path.basename(text)

@@ -1,10 +1,10 @@
 """The state of an ``Evaluator``: the rows of its batches, a buffer where they wait, and an open scan of all earlier rows.
 
-``as_batch`` turns the arguments of ``update`` into rows, which are scanned piece by piece. The first piece is the pilot. A
-bracket contains the thresholds for half to twice the share k / C of all scores. Brackets stay until they retain half of
-``avgk.max-events`` events. Then they are narrowed as between waves, but for 2**40 samples, and as little as needed. A second
-run (``like=``) knows some thresholds and has brackets for the others. For ties that were counted together, it knows how many of
-the first ties in row-major order to keep, and collects these as they arrive.
+``as_batch`` turns the arguments of ``update`` into rows, which are scanned piece by piece. The first piece is the pilot.
+A bracket contains the thresholds for half to twice the share k / C of all scores. Brackets stay until they retain half
+of ``avgk.max-events`` events. Then they are narrowed as between waves, but for 2**40 samples, and as little as needed.
+A second run (``like=``) knows some thresholds and has brackets for the others. For ties that were counted together, it
+knows how many of the first ties in row-major order to keep, and collects these as they arrive.
 """
 
 from __future__ import annotations
@@ -466,9 +466,9 @@ def refuse_unsettled(search: ThresholdSearch, budgets: Sequence[Fraction]) -> No
     causes = [f"k = {', '.join(f'{k:g}' for k in ks)} {reason}" for ks, reason in reasons if ks]
     if not causes:
         return
-    cure = "Run the loop again, the same batches in the same order, with Evaluator(n_classes, k, like=first)."
+    hint = "Run the loop again with the same batches in the same order, using Evaluator(n_classes, k, like=first)."
     if soft:
-        cure = "Write the scores with ScoreWriter, and evaluate the store."
-    error = UnsettledError(f"some thresholds cannot be settled: {'; '.join(causes)}. {cure}")
+        hint = "Write the scores with ScoreWriter, and evaluate the store."
+    error = UnsettledError(f"some thresholds cannot be settled: {'; '.join(causes)}. {hint}")
     error.budgets = tuple(sorted({*outside, *cut, *soft}))
     raise error

@@ -38,7 +38,7 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
 def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any, keys: Any, n: int, near: Any) -> Any:
     """List the scores of a short row that are at least ``floor`` after n others, and copy all but NaN to ``near``.
 
-    Return the number of listed scores, and that of copied ones.
+    Return the numbers of listed and of copied scores.
     """
     n_near = np.int64(0)
     for t in range(row.size):

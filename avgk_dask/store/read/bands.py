@@ -90,7 +90,7 @@ def row_axis(array: StoredArray, most_bytes: int) -> Axis:
 
 #: Joining chunks leaves at least this many bands, to keep many cores busy.
 _LEAST_BANDS = 32
-#: The least bytes counted per row: besides its scores, it has counts and ranks.
+#: Minimum bytes counted per row: besides its scores, it has counts and ranks.
 _ROW_BYTES = 64
 #: How often a failed read is repeated, unless it fails in the same way twice, and the seconds between.
 _ATTEMPTS, _PAUSE = 2, 0.05

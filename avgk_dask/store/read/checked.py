@@ -17,7 +17,7 @@ from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore, Zip
 
 from ...arrays import Array
 from ...errors import AvgkError, ReadError, refuse
-from ...files.rows import AnyRows
+from ...files.rows import RandomAccessRows
 from ...settings import setting
 from ..where.addresses import (
     ObjectClient,
@@ -69,8 +69,8 @@ class StoreWrapper(WrapperStore[Store]):
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
 
-#: The size up to which an object is fetched whole, and that of each range of a larger one. At 60 MB/s, a range takes twice as
-#: long as the latency.
+#: The maximum size of an object that is fetched whole; larger objects are fetched in ranges of this size. At 60 MB/s, a
+#: range takes twice as long as the latency.
 _WHOLE, _RANGE = 16 << 20, 8 << 20
 
 
@@ -139,7 +139,7 @@ class Checks:
                 raise ReadError(self.damage(key, reason))
         elif size > (most := setting("metadata-bytes")):
             raise ReadError(
-                f"{key} of {self.location} is damaged: it has {size:,} bytes, and metadata may have {most:,}. "
+                f"{key} of {self.location} is damaged: it has {size:,} bytes, and the limit for metadata is {most:,}. "
                 "Restore it, or raise the setting avgk.metadata-bytes."
             )
 
@@ -147,9 +147,9 @@ class Checks:
         """Return the reason why a chunk's size is wrong, or None."""
         written = self.digest(key)
         if written is not None and size != written[0]:
-            return f"it has {size:,} bytes, and was written with {written[0]:,}"
+            return f"it has {size:,} bytes instead of {written[0]:,}"
         too_large = self.most_bytes is not None and size > self.most_bytes
-        return f"it has {size:,} bytes, and can need {self.most_bytes:,} at most" if too_large else None
+        return f"it has {size:,} bytes, but at most {self.most_bytes:,} are possible" if too_large else None
 
     def damage(self, key: str, reason: str) -> str:
         """Return the error text for a damaged chunk."""
@@ -247,8 +247,8 @@ class CheckedStore(StoreWrapper):
         # The damage differs each time, so the stored chunk may be sound.
         why = problems[-1].partition("damaged: ")[2].removesuffix(". Write the store again.")
         raise ReadError(
-            f"chunk {key} of {self.checks.location} has other bytes each time it is read (last: {why}). "
-            "Check the network and the disk."
+            f"chunk {key} of {self.checks.location} returns different bytes on each read (last: {why}). Check the "
+            "network and the disk."
         )
 
     async def _get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -314,8 +314,8 @@ class CheckedStore(StoreWrapper):
             is_written = self.checks.digest(key) is not None
             if self.checks.missing == "fill" and not is_written:
                 return None
-            cure = "write the store again" if is_written else f"replace it by the fill value with {FILL}"
-            return f"chunk {key} of {self.checks.location} is missing or not a regular file. Restore it, or {cure}."
+            hint = "write the store again" if is_written else f"replace it by the fill value with {FILL}"
+            return f"chunk {key} of {self.checks.location} is missing or not a regular file. Restore it, or {hint}."
         if not whole:
             return None
         data = memoryview(value.as_buffer_like()) if isinstance(value, Buffer) else value.data
@@ -333,15 +333,15 @@ class CheckedStore(StoreWrapper):
             # Blosc itself accepts a truncated chunk if it was stored without compression.
             length, claimed = data.nbytes, int.from_bytes(data.cast("B")[12:16], "little")
             if claimed != length:
-                return f"it has {length:,} bytes, and its header says {claimed:,}"
+                return f"it has {length:,} bytes, but its header says {claimed:,}"
         decoded, most = decoded_size(self.checks.codec, data), self.checks.most_bytes
         if decoded is not None and most is not None and decoded > most:
-            return f"it decodes to {decoded:,} bytes, and can need {most:,} at most"
+            return f"it decodes to {decoded:,} bytes, but at most {most:,} are possible"
         if self.checks.index is None:
             return None
         n_absent, is_outside = self.checks.index.count_absent(key, data)
         if is_outside:
-            return f"its index does not fit its {data.nbytes:,} bytes; some were lost or added"
+            return f"its index does not match its {data.nbytes:,} bytes; some were lost or added"
         if not n_absent or self.checks.missing == "fill":
             return None
         verb = "is" if n_absent == 1 else "are"
@@ -353,7 +353,7 @@ def is_local(store: Store) -> bool:
     return isinstance(bare_store(store), (LocalStore, ZipStore, MemoryStore, FileStore))
 
 
-def rows_of(array: StoredArray) -> AnyRows | None:
+def rows_of(array: StoredArray) -> RandomAccessRows | None:
     """Return the rows of an array that is a file, or None if it is not, or if a wrapper counts or changes its reads."""
     store = array.store_path.store
     inner = store._store if type(store) is CheckedStore else None

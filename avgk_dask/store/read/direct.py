@@ -176,7 +176,7 @@ def decode_bytes(codec: str, data: bytes, most: int) -> bytes:
     if size is None and codec == "zstd" and len(data) >= ZSTD_HEADER:
         raise ValueError("its header does not state how many bytes it decodes to")
     if size is not None and size > most:
-        raise ValueError(f"it decodes to {size:,} bytes, and can need {most:,} at most")
+        raise ValueError(f"it decodes to {size:,} bytes, but at most {most:,} are possible")
     return _DECODERS[codec](encoded, np.empty(most if size is None else size, np.uint8)).tobytes()
 
 
@@ -191,7 +191,10 @@ def _decode_blosc(data: Array, out: Array) -> Array:
     # The header of a Blosc chunk gives its decoded and its encoded size in bytes 4..8 and 12..16.
     decoded, encoded = (int.from_bytes(data[i : i + 4].tobytes(), "little") for i in (4, 12))
     if decoded > out.size or encoded != data.size:
-        raise ValueError(f"the chunk has {data.size} bytes for {out.size}, its header says {encoded} for {decoded}")
+        raise ValueError(
+            f"the chunk has {data.size} bytes and should decode to {out.size}, but its header says {encoded} and "
+            f"{decoded}"
+        )
     numcodecs.Blosc().decode(data, out=out[:decoded])
     return out[:decoded]
 

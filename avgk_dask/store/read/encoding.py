@@ -1,8 +1,8 @@
 """Encodings: how stored values become scores and labels.
 
-Values may be stored scaled or with a value that means "missing" (the CF conventions, as xarray writes them). xarray itself
-decodes them, block by block, so that a path gives the same bits as ``xarray.open_zarr``. Arrays that xarray decodes to times
-or text are refused. xarray is imported only if values are encoded.
+Stored values may be scaled, or one value may mean "missing": these are the CF conventions, which xarray follows. Such
+values are decoded by xarray itself, block by block, so the result equals ``xarray.open_zarr`` bit for bit. Arrays that
+xarray decodes to times or text raise an error. xarray is imported only if values are encoded.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..where.addresses import StoredArray
 SCALES = ("scale_factor", "add_offset", "_Unsigned")
 _MISSING = ("_FillValue", "missing_value")
 ENCODING_ATTRIBUTES = (*SCALES, *_MISSING)
-#: Attributes by which xarray may decode numbers to times, durations or text, and the units that make it do so.
+#: Attributes that may make xarray decode numbers to times, durations or text, and the units of durations.
 _OTHER_KINDS = ("units", "calendar", "dtype", "_Encoding")
 _TIME_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 #: The attributes that encode an array's values, by name.
 Encoding = dict[str, object]
-_CURE = "Decode it with xarray, and store the values themselves."
+_HINT = "Decode it with xarray, and store the values themselves."
 
 
 def decoded_dtype(array: StoredArray) -> Dtype:
     """Return the dtype of an array's decoded values, in native byte order."""
     stored: Dtype = np.dtype(array.dtype)
-    if stored.kind == "T":  # texts of any length have no byte order
+    if stored.kind == "T":  # variable-length text has no byte order
         return stored
     stored = stored.newbyteorder("=")
     encoding = encoding_of(array)
@@ -45,7 +45,7 @@ def decoded_dtype(array: StoredArray) -> Dtype:
 
 
 def decode(array: StoredArray, block: Array) -> Array:
-    """Return the values of a stored block: scores and soft labels as xarray decodes them, hard labels as integers.
+    """Decode a stored block: scores and soft labels as xarray does, hard labels to integers.
 
     A missing hard label is -1: unlabelled.
     """
@@ -60,15 +60,15 @@ def decode(array: StoredArray, block: Array) -> Array:
 
 
 def encoding_of(array: StoredArray) -> Encoding:
-    """Return the attributes by which an array's values are decoded; empty if they are stored unchanged.
+    """Return the attributes that encode an array's values; empty if the stored values are the values.
 
-    Raise DtypeError if they cannot be decoded, or not to numbers.
+    Raise DtypeError if the values cannot be decoded, or are not numbers.
     """
     attributes = array.metadata.attributes
     _refuse_other_kinds(array)
     encoding = {name: attributes[name] for name in ENCODING_ATTRIBUTES if name in attributes}
     if array.metadata.zarr_format == 2:
-        # If xarray wrote the array, its fill value means "missing". A fill value of 0 alone is zarr's default: zeros are values.
+        # The fill value means "missing" if xarray wrote the array. A fill value of 0 is zarr's default and does not.
         fill = array.metadata.fill_value
         by_xarray = "_ARRAY_DIMENSIONS" in attributes and fill != 0
         if fill is not None and (encoding or by_xarray):
@@ -80,7 +80,9 @@ def encoding_of(array: StoredArray) -> Encoding:
     if attributes.get("dtype") == "bool" and array.dtype != bool:
         encoding["dtype"] = "bool"
     if encoding and _is_bfloat16(array):
-        raise DtypeError(f"{_named(array)} must not be encoded by {', '.join(encoding)}: it holds bfloat16. {_CURE}")
+        raise DtypeError(
+            f"{_describe(array)} holds bfloat16, which cannot have the attributes {', '.join(encoding)}. {_HINT}"
+        )
     return encoding
 
 
@@ -96,13 +98,13 @@ def _refuse_other_kinds(array: StoredArray) -> None:
     if dtype.kind not in "biuf":
         shown = " and ".join(f"{name} = {value!r}" for name, value in encoding.items())
         raise DtypeError(
-            f"{_named(array)} must hold numbers; with the attribute {shown} xarray decodes it to {dtype}. "
-            "Remove the attribute to use the stored numbers."
+            f"{_describe(array)} must hold numbers, but xarray decodes it to {dtype} because of {shown}. Remove the "
+            "attribute to use the stored numbers."
         )
 
 
 def _fill_value(array: StoredArray, value: object) -> object:
-    """Return the missing value of an array of Zarr v3; for floats, xarray stores it as the base64 of a double."""
+    """Return the missing value of a Zarr v3 array. For floats, xarray stores it as a double in base64."""
     kind = np.dtype(array.dtype).kind
     try:
         if kind == "f" and isinstance(value, str):
@@ -111,7 +113,7 @@ def _fill_value(array: StoredArray, value: object) -> object:
             return np.dtype(array.dtype).type(value)
     except (TypeError, ValueError, OverflowError, struct.error):
         pass
-    raise DtypeError(f"{_named(array)} must have a _FillValue as xarray writes it; got {value!r}. {_CURE}")
+    raise DtypeError(f"{_describe(array)} has an invalid _FillValue: {value!r}. {_HINT}")
 
 
 def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) -> Array:
@@ -120,28 +122,28 @@ def _decode_with_xarray(array: StoredArray, block: Array, encoding: Encoding) ->
     dims = [f"dim_{i}" for i in range(block.ndim)]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about several missing values: all are applied
+            warnings.simplefilter("ignore")  # xarray warns about several missing values, and applies all
             variable = xr.conventions.decode_cf_variable("scores", xr.Variable(dims, block, encoding))
             values: Array = np.asarray(variable.values)
     except Exception as error:
         shown = ", ".join(f"{name} = {value!r}" for name, value in encoding.items())
-        raise DtypeError(f"{_named(array)} must be encoded as xarray does it; got {shown} ({error}). {_CURE}") from None
+        raise DtypeError(f"{_describe(array)} cannot be decoded by xarray: {shown} ({error}). {_HINT}") from None
     return values
 
 
 def _decode_hard_labels(block: Array, encoding: Encoding) -> Ints:
     if block.dtype.kind not in "iu" or any(name in encoding for name in SCALES):
         raise LabelsError(
-            f"labels must be stored as integers, not encoded by {', '.join(encoding)}; got {block.dtype}. {_CURE}"
+            f"labels must be stored as integers, not encoded by {', '.join(encoding)}; got {block.dtype}. {_HINT}"
         )
     missing = np.isin(block, [value for each in encoding.values() for value in np.asarray(each).ravel()])
     return with_unlabelled(block[~missing], missing)
 
 
 def _is_bfloat16(array: StoredArray) -> bool:
-    """Return whether an array of uint16 holds bfloat16, for which Zarr has no dtype."""
+    """Return whether an array is bfloat16, which is stored as uint16 because Zarr has no such dtype."""
     return bool(array.metadata.attributes.get("dtype") == "bfloat16" and np.dtype(array.dtype) == np.uint16)
 
 
-def _named(array: StoredArray) -> str:
+def _describe(array: StoredArray) -> str:
     return f"array {array.path or '/'!r} of {array.store_path.store}"

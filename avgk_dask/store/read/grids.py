@@ -1,6 +1,6 @@
 """Grids: how an array is split into stored chunks (or shards) along each axis, and how large these can be.
 
-Nothing else assumes that the chunks of an array are alike. Layouts are the grids and codecs of the stores we write.
+No other module assumes that the chunks of an array have equal sizes. Layouts are the grids and codecs of new stores.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def most_bytes(array: StoredArray) -> int:
 
 
 def outer_codecs(array: StoredArray) -> list[str]:
-    """Return the names of an array's codecs in the order of decoding; for shards, without those of their inner chunks."""
+    """Return the names of an array's codecs in the order of decoding; for shards, without the codecs of their inner chunks."""
     if array.metadata.zarr_format == 2:
         return _codec_names(array)[::-1]
     return [str(codec.to_dict()["name"]).removeprefix("numcodecs.") for codec in array.metadata.codecs][::-1]
@@ -237,7 +237,7 @@ def decoded_size(codec: str, data: memoryview) -> int | None:
 
 
 def codec_configs(array: StoredArray) -> Iterator[dict[str, Any]]:
-    """Yield the name and configuration of each codec of an array, those of a shard's inner chunks after its own."""
+    """Yield the name and configuration of each codec of an array, with the codecs of a shard's inner chunks last."""
     metadata = array.metadata
     if metadata.zarr_format == 3:
         yield from _flatten(codec.to_dict() for codec in metadata.codecs)

@@ -226,7 +226,7 @@ def _listed_table(array: StoredArray) -> Table:
     for index in product(*map(range, shape)):
         key = chunk_key(array, index)
         if key not in marks and checks.missing != "fill":
-            raise ReadError(f"chunk {key} of {checks.location} is missing, which a checkpoint needs. Check the store.")
+            raise ReadError(f"chunk {key} of {checks.location} is missing, but a checkpoint needs it. Check the store.")
         table[index] = marks.get(key, (0, 0))
     return table
 

@@ -38,7 +38,7 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 METADATA_OF = {2: (".zarray", ".zgroup", ".zattrs"), 3: ("zarr.json",)}
 
 Document = dict[str, Any]
-_CURE = "Restore it, or write the store again."
+_HINT = "Restore it, or write the store again."
 
 
 def is_metadata(key: str) -> bool:
@@ -51,9 +51,9 @@ def parse_document(data: bytes, name: str) -> Document:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{name} is damaged: it is not JSON ({error}). {_CURE}") from None
+        raise StoreError(f"{name} is damaged: it is not JSON ({error}). {_HINT}") from None
     if not isinstance(document, dict):
-        raise StoreError(f"{name} is damaged: it holds a {type(document).__name__}, not a JSON object. {_CURE}")
+        raise StoreError(f"{name} is damaged: it holds a {type(document).__name__}, not a JSON object. {_HINT}")
     return document
 
 
@@ -227,7 +227,8 @@ class Seal:
             raise _damaged(location, "it has no format")
         if not 1 <= state["format"] <= FORMAT:
             raise StoreError(
-                f"{location} has format {state['format']}, and this version reads 1 to {FORMAT}. Install a newer avgk_dask."
+                f"{location} has format {state['format']}, and this version reads formats 1 to {FORMAT}. Install a "
+                "newer avgk_dask."
             )
         if not isinstance(state.get("complete"), bool):
             raise _damaged(location, f"complete must be true or false; got {state.get('complete')!r}")
@@ -268,7 +269,7 @@ def _digests(state: Mapping[str, Any], location: str) -> Document:
 
 
 def _damaged(location: str, why: str) -> StoreError:
-    return StoreError(f"the manifest of {location} is damaged: {why}. {_CURE}")
+    return StoreError(f"the manifest of {location} is damaged: {why}. {_HINT}")
 
 
 def metadata_digest(document: Document) -> str:

@@ -1,4 +1,4 @@
-"""Nodes: the arrays of a store's groups, opened with checked reads; arrays of our stores must match their seal."""
+"""Arrays and groups of a store, opened with checked reads. Arrays that this package wrote must match their seal."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .manifest import (
     without_notes,
 )
 
-#: If a decoded chunk has more bytes than this and than twice its array, the metadata are damaged.
+#: Metadata are considered damaged if a decoded chunk exceeds both this number of bytes and twice the size of its array.
 _CHUNK_BYTES = 1 << 31
-_CURE = "Its metadata are damaged: restore them, or write the store again."
+_HINT = "Its metadata are damaged: restore them, or write the store again."
 
 
 def seal_of(store: CheckedStore, path: str) -> Seal | None:
-    """Return the seal of the group at a path, or None if this package did not write it.
+    """Return the seal of the group at a path, or None if the group was not written by this package.
 
     Raise StoreError if the seal is damaged or the writer did not finish.
     """
@@ -56,18 +56,18 @@ def seal_of(store: CheckedStore, path: str) -> Seal | None:
         if seal.noted.get("parts"):
             how = "join its parts with avgk join once all are written"
         elif STAGED in seal.noted:
-            how = "let ScoreWriter(..., append=True) finish it: all its rows are there"
-        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for it, or {how}.")
+            how = "finish it with ScoreWriter(..., append=True): its rows are all written"
+        raise StoreError(f"{location} is incomplete: its writer did not finish. Wait for the writer, or {how}.")
     if not seal.covers("", document):
         raise StoreError(
-            f"the metadata of {location} are damaged: its number of classes or its kind was changed. {_CURE}"
+            f"the metadata of {location} are damaged: its number of classes or its kind was changed. {_HINT}"
         )
     return seal
 
 
 @dataclass(frozen=True)
 class CheckedGroup:
-    """A group and the checked store it is in; arrays are named by their path inside the group."""
+    """A group in a checked store. Names of arrays are paths inside the group."""
 
     group: zarr.Group
     store: CheckedStore
@@ -108,7 +108,7 @@ class CheckedGroup:
             return name in self.group
 
     def attributes(self, folder: str) -> Document:
-        """Return the attributes in the metadata of the group, or of a group inside it."""
+        """Return the attributes of the group, or of a group inside it."""
         document = _group_document(self.store, self._split(folder)[0])
         if document:
             return dict(document.get("attributes") or {})
@@ -135,7 +135,7 @@ class CheckedGroup:
             if not name or kind not in (".zarray", "zarr.json"):
                 continue
             document = self.store.document(key) if kind == "zarr.json" else {"node_type": "array"}
-            if document is None:  # although it was listed
+            if document is None:  # listed, but not readable
                 raise StoreError(
                     f"{key} of {self.store.checks.location} is not a regular file. Restore it, or write the store again."
                 )
@@ -150,20 +150,21 @@ class CheckedGroup:
 
 
 def open_sealed(store: CheckedStore, folder: str, name: str, seal: Seal) -> ZarrArray:
-    """Return an array that a seal covers, its reads checked against its digests."""
+    """Open an array that a seal covers; its reads are checked against the digests in the manifest."""
     location, path = store.checks.location, _join(folder, name)
-    # Consolidating a finished store again may spell the metadata differently: such a copy is ignored, and the array's own used.
+    # If a finished store was consolidated again, the copy of the metadata may differ in spelling. Then the original is
+    # used.
     copies = _metadata_copies(store, folder, name)
     document = next((copy for copy in copies if seal.covers(name, copy)), None)
     if document is None:
         raise StoreError(
-            f"the metadata of array {name!r} of {location} are damaged: they are not those that were written. "
-            "Restore them, or write the store again."
+            f"the metadata of array {name!r} of {location} are damaged: they changed after they were written. Restore "
+            "them, or write the store again."
         )
     array = _from_document(store, path, name, document)
     grid = chunk_grid(array)
     if seal.n_chunks and seal.n_chunks.get(name) != math.prod(grid):
-        raise StoreError(f"the manifest of {location} is damaged: it has another number of chunks of {name}. {_CURE}")
+        raise StoreError(f"the manifest of {location} is damaged: it lists a wrong number of chunks of {name}. {_HINT}")
     table = _load_table(store, folder, name, (*grid, 2))
     if table_digest(table) != seal.manifest[name]:
         raise StoreError(
@@ -179,7 +180,7 @@ def _load_table(store: CheckedStore, folder: str, name: str, shape: tuple[int, .
     chunks = tuple(max(1, n) for n in shape)
     if stored.shape != shape or chunks_of(stored) != chunks or stored.dtype != "uint64":
         raise StoreError(
-            f"the manifest of {location} is damaged: its table for {name} has a wrong shape or dtype. {_CURE}"
+            f"the manifest of {location} is damaged: its table for {name} has a wrong shape or dtype. {_HINT}"
         )
     try:
         table: Table = np.asarray(stored[...])
@@ -191,7 +192,7 @@ def _load_table(store: CheckedStore, folder: str, name: str, shape: tuple[int, .
 
 @contextmanager
 def metadata_errors(store: CheckedStore, name: str) -> Iterator[None]:
-    """Turn zarr's errors about the metadata of an array into a StoreError."""
+    """Turn errors of zarr about the metadata of an array into StoreError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # zarr's warnings about metadata
@@ -200,13 +201,13 @@ def metadata_errors(store: CheckedStore, name: str) -> Iterator[None]:
         raise
     except Exception as error:
         array = f"array {redact(name or '/')!r} of {store.checks.location}"
-        refuse(StoreError(f"could not open {array}: {store.checks.scrub(error)}. {_CURE}"))
+        refuse(StoreError(f"could not open {array}: {store.checks.scrub(error)}. {_HINT}"))
 
 
 def with_checks(
     array: StoredArray, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
 ) -> ZarrArray:
-    """Return the array at a path of a store, its reads checked against the digests and the indices of its shards."""
+    """Return an array of a store whose reads are checked against digests and shard indices."""
     with metadata_errors(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
         index = ShardIndex.from_array(array)
@@ -231,19 +232,19 @@ def check_form(array: StoredArray, name: str) -> None:
         raise StoreError(f"{name} has an unsupported chunk grid: {grid['name']}. Write it with equal chunks.")
     inner, outer = chunks_of(array), outer_sizes(array)
     if not isinstance(array.metadata.attributes, Mapping):
-        raise StoreError(f"{name} has attributes without names: {array.metadata.attributes!r}. {_CURE}")
+        raise StoreError(f"{name} has attributes that are not a mapping: {array.metadata.attributes!r}. {_HINT}")
     are_integers = all(type(n) is int for n in (*array.shape, *inner, *outer))
     if not are_integers or not array.shape or min(*inner, *outer) < 1 or min(array.shape) < 0:
-        raise StoreError(f"{name} has an impossible shape: {array.shape} in chunks of {outer}. {_CURE}")
+        raise StoreError(f"{name} has an impossible shape: {array.shape} in chunks of {outer}. {_HINT}")
     n_chunks, most = math.prod(axis.count for axis in grid_of(array)), setting("max-chunks")
     if n_chunks > most:
         raise StoreError(
-            f"{name} of shape {array.shape} has {n_chunks:,} chunks, and the setting avgk.max-chunks allows {most:,}. {_CURE}"
+            f"{name} of shape {array.shape} has {n_chunks:,} chunks, and the setting avgk.max-chunks allows {most:,}. {_HINT}"
         )
     item = array.dtype.itemsize
     chunk, all_bytes = math.prod(outer) * item, math.prod(array.shape) * item
     if chunk > max(_CHUNK_BYTES, 2 * all_bytes):
-        raise StoreError(f"{name} of {all_bytes:,} bytes has larger chunks, of {chunk:,} bytes. {_CURE}")
+        raise StoreError(f"{name} has {all_bytes:,} bytes in all, but chunks of {chunk:,} bytes. {_HINT}")
 
 
 def with_store(array: StoredArray, store: Store, path: str | None = None) -> ZarrArray:
@@ -260,7 +261,7 @@ def _from_document(store: CheckedStore, path: str, name: str, document: Document
 
 
 def _metadata_copies(store: CheckedStore, folder: str, name: str) -> Iterator[Document]:
-    """Return the metadata of an array: the copy in its group's, then its own."""
+    """Return the metadata of an array: first the consolidated copy, then the original."""
     copy = consolidated_document(store, folder, name)
     if copy is not None:
         yield copy
@@ -274,7 +275,7 @@ def _metadata_copies(store: CheckedStore, folder: str, name: str) -> Iterator[Do
 
 
 def consolidated_document(store: CheckedStore, folder: str, name: str) -> Document | None:
-    """Return the copy of an array's metadata in those of its group, or None."""
+    """Return the consolidated copy of an array's metadata, or None."""
     copy = consolidated_metadata(_group_document(store, folder)).get(name)
     return copy if isinstance(copy, dict) else None
 
@@ -289,7 +290,7 @@ def same_array(store: CheckedStore, path: str, *documents: Document) -> bool:
 
 
 def consolidated_metadata(document: Document) -> Document:
-    """Return the copies of arrays' metadata in a group's document, by name."""
+    """Return the consolidated metadata in a group's document, by name of the node."""
     consolidated = document.get("consolidated_metadata")
     copies = consolidated.get("metadata") if isinstance(consolidated, dict) else None
     return copies if isinstance(copies, dict) else {}

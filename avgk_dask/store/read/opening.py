@@ -122,7 +122,7 @@ def open_arrays(
     location = root.checks.location
     if isinstance(node, zarr.Array):
         if scores is not None or labels is not None:
-            raise StoreError(f"store must be a group to hold named arrays; got the array {location}. Drop the names.")
+            raise StoreError(f"{location} is a single array, not a group with named arrays. Drop the names.")
         return StoredArrays(_check_axes(node, location), None, location, class_names=_class_names_of_group(node))
     folder = f"{(scores or '').rpartition('/')[0]}/".removeprefix("/")
     group = CheckedGroup(node, root)
@@ -139,15 +139,15 @@ def open_arrays(
     fits = index.shape == score_array.shape and score_array.ndim == 2
     if not fits or not is_count(n_classes) or n_classes < score_array.shape[1]:
         raise ScoresError(
-            "a truncated store must have class_index of the scores' shape and an attribute n_classes of at least the "
-            f"number of slots; got {location} without these. Write it with ScoreWriter(..., top_m=...)."
+            "a truncated store must have an array class_index of the scores' shape, and an attribute n_classes not "
+            f"below the number of slots; {location} does not. Write it with ScoreWriter(..., top_m=...)."
         )
     names = _fitting_names(attributes.get("class_names"), n_classes)
     return StoredArrays(score_array, label_array, location, index, n_classes, names)
 
 
 def open_all(store: object, *, storage_options: Options | None = None, missing: str | None = None) -> list[ZarrArray]:
-    """Open every array of a store, including those of inner groups; an array is opened alone."""
+    """Open every array of a store, including arrays in inner groups. If the store is a single array, open it."""
     node, root = open_node(store, storage_options, missing)
     if isinstance(node, zarr.Array):
         return [node]
@@ -258,17 +258,19 @@ def _check_axes(array: StoredArray, location: str) -> StoredArray:
     names = dimensions_of(array)
     if "class" in names[:-1]:
         dimensions = ", ".join(map(str, names))
-        raise ScoresError(f"scores must be (sample, class); {location} holds ({dimensions}). Transpose it first.")
+        raise ScoresError(
+            f"scores must have the dimensions (sample, class); {location} has ({dimensions}). Transpose it first."
+        )
     if names == ("sample", "slot"):
         raise ScoresError(
-            f"scores must be (sample, class); {location} holds the slots of a truncated store. Open the whole store, "
-            "with its class_index."
+            f"scores must have the dimensions (sample, class); {location} holds the slots of a truncated store. Open "
+            "the whole store, with its class_index."
         )
     return array
 
 
 def _class_names_of_group(array: StoredArray) -> list[str] | None:
-    """Return the class names in the attributes of the group of an array of scores, or None if there are none that fit."""
+    """Return the class names in the attributes of the scores' group, or None unless there is one name per class."""
     store: CheckedStore = array.store_path.store
     folder = array.path.rpartition("/")[0]
     key = "zarr.json" if array.metadata.zarr_format == 3 else ".zattrs"
@@ -281,13 +283,13 @@ def _class_names_of_group(array: StoredArray) -> list[str] | None:
 
 
 def _fitting_names(names: object, n_classes: int) -> list[str] | None:
-    """Return an attribute if it is a list of one name per class, else None."""
+    """Return ``names`` if it is a list with one text per class, otherwise None."""
     fits = isinstance(names, list) and len(names) == n_classes and all(isinstance(name, str) for name in names)
     return names if fits else None  # type: ignore[return-value]
 
 
 def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
-    """Return the name of each dimension of an array, or None for one without a name."""
+    """Return the name of each dimension of an array, or None for unnamed dimensions."""
     names = getattr(array.metadata, "dimension_names", None) or array.metadata.attributes.get("_ARRAY_DIMENSIONS")
     if not isinstance(names, list | tuple) or len(names) != array.ndim:
         return (None,) * array.ndim
@@ -295,9 +297,9 @@ def dimensions_of(array: StoredArray) -> tuple[str | None, ...]:
 
 
 def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
-    """Return the array that names the rows or columns of another, or None; reads metadata only.
+    """Return the coordinate of an axis of an array, or None if there is none. Reads only metadata.
 
-    Stores that this package wrote have no such arrays.
+    Stores that this package wrote have no coordinates.
     """
     name = dimensions_of(array)[axis]
     store: CheckedStore = array.store_path.store
@@ -309,7 +311,7 @@ def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
     zarr_format = array.metadata.zarr_format
     if not _has_array(store, folder, name, zarr_format):
         return None
-    # zarr does not write chunks that hold nothing but the fill value.
+    # zarr does not write chunks that contain only the fill value.
     filled = store.with_checks(replace(store.checks, missing="fill"))
     with metadata_errors(filled, path):
         coordinate = zarr.open_array(filled, path=path, mode="r", zarr_format=zarr_format)
@@ -317,7 +319,7 @@ def coordinate_of(array: StoredArray, axis: int) -> StoredArray | None:
 
 
 def _is_array_name(name: str) -> bool:
-    """Return whether a dimension's name can be that of an array: foreign metadata may hold anything."""
+    """Return whether a dimension's name is valid as the name of an array; foreign metadata may contain anything."""
     return name not in (".", "..") and len(name) <= 200 and name.isprintable() and not set(name) & {"/", "\\"}
 
 
@@ -339,9 +341,9 @@ def is_text(array: StoredArray) -> bool:
 
 
 def read_values(array: StoredArray) -> Array:
-    """Read all values of a coordinate, or of labels that are text, as xarray decodes them.
+    """Read and decode all values of a coordinate, or of labels stored as text, like xarray.
 
-    Raise ReadError if a chunk is missing or damaged, DtypeError if they cannot be decoded.
+    Raise ReadError if a chunk is missing or damaged, and DtypeError if the values cannot be decoded.
     """
     try:
         if np.dtype(array.dtype).kind in "OT":
@@ -363,12 +365,12 @@ def read_values(array: StoredArray) -> Array:
 
 
 def _read_texts(array: StoredArray) -> Array:
-    """Read texts of any length; the sizes that a chunk claims are checked before memory is allocated."""
+    """Read variable-length text. The sizes in the header of a chunk are checked before memory is allocated."""
     codecs, store = outer_codecs(array), array.store_path.store
     location = store.checks.location
     if codecs[-1:] != ["vlen-utf8"] or not set(codecs[:-1]) <= set(DECODABLE) or is_uneven(array):
         raise DtypeError(
-            f"array {array.path!r} of {location} must hold text as xarray writes it, in chunks of one size; "
+            f"array {array.path!r} of {location} must hold text in chunks of equal size, in an encoding of xarray; "
             f"got the codecs {', '.join(codecs)}. Store class numbers, or fixed-length text."
         )
     n_samples, n_rows = array.shape[0], chunks_of(array)[0]
@@ -383,7 +385,7 @@ def _read_texts(array: StoredArray) -> Array:
             for codec in codecs[:-1]:
                 data = decode_bytes(codec, data, store.checks.most_bytes or 0)
             if int.from_bytes(data[:4], "little") != n_rows:
-                raise ValueError("it claims another number of texts than it has rows")
+                raise ValueError("it has a wrong number of texts")
             texts[first : first + n_rows] = VLenUTF8().decode(data)[: n_samples - first]
         except (ValueError, RuntimeError, zlib.error) as error:
             raise ReadError(

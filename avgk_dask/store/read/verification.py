@@ -121,16 +121,16 @@ def check_chunks(array: StoredArray) -> None:
     if missing:
         sizes = outer_sizes(array)
         them, each = ("it", "") if len(missing) == 1 else ("them", " each")
-        cure = f"Restore {them}, or write the store again."
+        hint = f"Restore {them}, or write the store again."
         if store.checks.manifest is None:
-            cure = (
-                f"Restore {them}, or replace {them} by the fill value with {FILL}: "
-                "a writer may leave out chunks that hold nothing else."
+            hint = (
+                f"Restore {them}, or replace {them} by the fill value with {FILL}: some writers omit chunks that "
+                "contain nothing else."
             )
         more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
         raise ReadError(
             f"{_count_chunks(array, len(missing))} missing: {', '.join(missing[:_NAMED])}{more} "
-            f"({sizes[0]:,} samples and {array.dtype.itemsize * math.prod(sizes):,} bytes{each} when decoded). {cure}"
+            f"({sizes[0]:,} samples and {array.dtype.itemsize * math.prod(sizes):,} bytes{each} when decoded). {hint}"
         )
     if damaged:
         named = "; ".join(f"{key}: {reason}" for key, reason in damaged[:_NAMED])

@@ -26,7 +26,7 @@ from ... import credentials
 from ...arrays import Array, Dtype
 from ...credentials import environment_secrets, has_short, hide, hide_pairs
 from ...errors import AvgkError, StoreError, WriteError, refuse
-from ...threads import FORK_CURE, was_forked_with
+from ...threads import FORK_HINT, was_forked_with
 
 if TYPE_CHECKING:
     import obstore.store
@@ -49,7 +49,7 @@ Value = TypeVar("Value")
 
 
 class StoredArray(Protocol):
-    """A Zarr array of either format, read through a checked store; its properties are those of zarr's arrays.
+    """A Zarr array of either format, read through a checked store; it has the same properties as a Zarr array.
 
     ``chunks`` and ``shards`` exist only if they are regular, and ``dtype`` is the stored one.
     """
@@ -290,7 +290,8 @@ def may_pass(error: BaseException) -> bool:
 def refuse_forked(store: Store) -> None:
     """Refuse a store whose client's threads stayed in the parent of this forked process: it would wait forever.
 
-    obstore's threads belong to the process, those of fsspec to a file system: a new one has its own.
+    obstore's threads belong to the process, the threads of fsspec belong to a file system, and a new file system has
+    new threads.
     """
     inner = bare_store(store)
     is_stale = isinstance(inner, ObjectStore) and was_forked_with("obstore")
@@ -299,7 +300,7 @@ def refuse_forked(store: Store) -> None:
     if is_stale:
         raise StoreError(
             f"{redact(inner)} cannot be used in this process: its client's threads did not survive the fork of the process. "
-            f"Instead of forking, {FORK_CURE}."
+            f"Instead of forking, {FORK_HINT}."
         )
 
 

@@ -30,7 +30,7 @@ from ...arrays import Array
 from ...credentials import is_url, shown_address
 from ...errors import OptionError, StoreError, refuse
 from ...files.matrices import MatrixFile, is_matrix_file, open_matrix_file
-from ...files.rows import SUFFIXES, AnyRows, check_plain, file_advice, is_pickle, path_advice
+from ...files.rows import SUFFIXES, RandomAccessRows, check_plain, file_advice, is_pickle, path_advice
 from .addresses import Options, advice, byte_bounds, cause, explain, redact, refuse_forked, secrets_of, zip_entries
 
 #: The extra to install for each protocol.
@@ -402,7 +402,7 @@ class FileStore(Store):
             yield name
 
 
-def _array_document(rows: AnyRows) -> dict[str, Any]:
+def _array_document(rows: RandomAccessRows) -> dict[str, Any]:
     return {
         "zarr_format": 3,
         "node_type": "array",

@@ -53,17 +53,17 @@ def check_appendable(store: Store, location: str) -> None:
     ingest = "Ingest it into a new store first (avgk ingest)."
     why = None
     if seal is None:
-        why, cure = "was not written by this package", ingest
+        why, hint = "was not written by this package", ingest
     elif seal.noted.get("parts"):
-        why, cure = "is written in parts", "Write a further part, or another store."
+        why, hint = "is written in parts", "Write a further part, or another store."
     elif not seal.complete and STAGED not in seal.noted:
-        why, cure = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
+        why, hint = "is incomplete: its writer did not finish", "Continue it with ScoreWriter(..., resume=True)."
     elif seal.format != FORMAT:
-        why, cure = f"was written in format {seal.format}, and not {FORMAT}", ingest
+        why, hint = f"was written in format {seal.format}, and not {FORMAT}", ingest
     elif "part_samples" in attributes:
-        why, cure = "was joined from parts, which determine the order of its samples", "Write another store."
+        why, hint = "was joined from parts, which determine the order of its samples", "Write another store."
     if why:
-        raise StoreError(f"path must be a finished store to be appended to; {location} {why}. {cure}")
+        raise StoreError(f"cannot append to {location}: it {why}. {hint}")
 
 
 @contextmanager
@@ -102,14 +102,14 @@ class Finished:
         for name, document in documents.items():
             if not seal.covers(name, document):
                 raise StoreError(
-                    f"the metadata of array {name!r} of {location} are damaged: they are not those that were written. "
+                    f"the metadata of array {name!r} of {location} are damaged: they changed after they were written. "
                     "Restore them, or write the store again."
                 )
         finished = cls(arrays, documents, attributes, seal, location)
         if not finished._has_writer_layout():
             raise StoreError(
-                f"path must be a store in chunks of whole rows, as a ScoreWriter writes it, to be appended to; {location} "
-                "has another layout. Ingest it into a new store first (avgk ingest)."
+                f"cannot append to {location}: its chunks are not whole rows, as ScoreWriter writes them. Ingest it "
+                "into a new store first (avgk ingest)."
             )
         return finished
 
@@ -175,13 +175,13 @@ class Finished:
             shard_chunks=self._outer_rows // self._inner_rows,
         )
         differences = [
-            f"{name} is {value!r} there; got {options[name]!r}"
+            f"{name} is {value!r}, got {options[name]!r}"
             for name, value in asdict(plan).items()
             if options[name] is not None and options[name] != value
         ]
         if differences:
             raise OptionError(
-                f"options must be those of the store to be appended to, {self.location}: {'; '.join(differences)}. Leave them out."
+                f"options differ from the store {self.location}: {'; '.join(differences)}. Leave them out."
             )
         return plan
 
@@ -191,8 +191,8 @@ class Finished:
         changed = [name for name, value in new.items() if self.attributes.get(name, value) != value]
         if changed:
             raise OptionError(
-                f"attributes must not differ from those of the store to be appended to, {self.location}; "
-                f"got another {', '.join(changed)}. Leave them out, or check that these rows belong there."
+                f"attributes differ from the store {self.location}: {', '.join(changed)}. Leave them out, or check "
+                "that these rows belong there."
             )
         return {**self.attributes, **new}
 
@@ -268,8 +268,8 @@ class Append:
             return False
         if is_repeated:
             warn_leftover(
-                f"the {n_samples - self.old.n_samples:,} rows appended to {self.old.location} are those of the append whose "
-                "run was killed; they were not added again"
+                f"a killed run had already appended these {n_samples - self.old.n_samples:,} rows to "
+                f"{self.old.location}; they were not added again"
             )
         return True
 
@@ -371,18 +371,18 @@ def settle(store: Store, location: str) -> str | None:
     if is_staged:
         _move_in(store, _read_staged(store, location, _parse_digests(seal.noted[STAGED], location)))
     rows = read_append_record(store)
-    once = "its rows are in the store" + (", and are not added again if they come unchanged" if rows else "")
+    once = "its rows are in the store" + (", and appending the same rows again has no effect" if rows else "")
     if is_staged:
-        warn_leftover(f"finished an append to {location} whose writer was gone; {once}")
+        warn_leftover(f"finished an interrupted append to {location}; {once}")
         return rows
     if list_keys_or_raise(store, _FOLDER):
         staged = read_key(store, f"{_FOLDER}/{_ROOT}")
         is_done = staged == read_key(store, _ROOT) or (staged is None and rows is not None)
         drop_staged(store, location)
         if not is_done:
-            warn_leftover(f"removed the rows of an append to {location} that was not finished; append them again")
+            warn_leftover(f"removed the rows of an unfinished append to {location}; append them again")
     if rows is not None:
-        warn_leftover(f"an append to {location} was complete when its run was killed; {once}")
+        warn_leftover(f"a run was killed after it had finished an append to {location}; {once}")
     return rows
 
 
@@ -400,7 +400,7 @@ def _parse_digests(staged: object, location: str) -> dict[str, Digest]:
 
 
 def drop_staged(store: Store, location: str) -> None:
-    """Remove an unfinished append: chunks after those of the finished store, then the staged keys."""
+    """Remove an unfinished append: the chunks beyond the finished store, then the staged keys."""
     draft = Draft.reopen(store, location)
     for name in draft.names:
         n_stored = chunk_grid(draft.group[name])[0]

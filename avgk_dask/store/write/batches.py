@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...arrays import Array, Bools, Dtype
-from ...errors import DtypeError, LabelsError, ScoresError, label_cure
+from ...errors import DtypeError, LabelsError, ScoresError, label_hint
 from ...kernels.keys import BFLOAT16, check_dtype, encode, is_float
 from ...masks import check_label_range, check_soft_labels, labels_to_ndarray, to_ndarray
 
@@ -59,7 +59,7 @@ class Conversion:
                 f"dtype must be a floating-point one for scores of dtype {source}; got {stored}. Quantise the scores first."
             )
         if not is_float(source) and not is_float(stored) and not np.can_cast(source, stored):
-            raise DtypeError(f"dtype must hold all values of dtype {source}; got {stored}. Choose a wider one.")
+            raise DtypeError(f"dtype must represent all values of dtype {source}; got {stored}. Choose a wider one.")
         return cls(source, stored)
 
     @property
@@ -147,9 +147,9 @@ def check_labels(labels: Array, n_rows: int, n_classes: int, first: int = 0, exi
             )
         return labels
     if labels.dtype.kind not in "iu" or labels.shape != (n_rows,):
-        cure = "Give one per row." if labels.dtype.kind in "iu" else label_cure(labels.dtype)
+        hint = "Give one per row." if labels.dtype.kind in "iu" else label_hint(labels.dtype)
         raise LabelsError(
-            f"labels must be {n_rows} integers, one per row of scores; got {labels.dtype}, {labels.shape}. {cure}"
+            f"labels must be {n_rows} integers, one per row of scores; got {labels.dtype}, {labels.shape}. {hint}"
         )
     check_label_range(labels, n_classes, first)
     return labels.astype(np.int64)
@@ -166,7 +166,7 @@ def truncate(block: Array, top_m: int, first: int = 0) -> tuple[Array, NDArray[n
     if is_float(block.dtype) and (block != block).any():
         row, class_ = np.argwhere(block != block)[0]
         raise ScoresError(
-            f"scores must not hold NaN for a truncated store; got one at sample {first + row}, class {class_}. "
+            f"scores must not contain NaN for a truncated store; got one at sample {first + row}, class {class_}. "
             "Repair the scores, or leave top_m out."
         )
     order_keys = encode(block)

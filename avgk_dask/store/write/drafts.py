@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 
 #: The arrays that a store may have: scores and labels, or sets.
 _ARRAYS = ("scores", "class_index", "labels", "sets", "offsets", "classes")
-#: The note with the number of a part, in the seal of the part.
+#: The key, in the notes of a part's seal, of the number of the part.
 PART = "part"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The layout of a store; a writer that continues the store must use the same."""
+    """The layout of a store. A writer that continues the store must use the same layout."""
 
     n_classes: int
     dtype: str | None
@@ -89,7 +89,7 @@ class Plan:
         """Return the plan of a new or resumed store; options that are None take their defaults."""
         if options["n_classes"] is None:
             raise OptionError(
-                f"n_classes must be given unless the path is a finished store to append to; got None for {location}. "
+                f"n_classes is required unless the path is a finished store to append to; got None for {location}. "
                 "Pass the number of classes, or check the path."
             )
         remote = "://" in location and not location.startswith(("memory:", "file:"))
@@ -98,16 +98,16 @@ class Plan:
         return cls(**values)
 
     def check_same(self, noted: object, location: str) -> None:
-        """Refuse to continue a store that was begun with another plan."""
+        """Raise if an unfinished store was started with another plan."""
         plan = asdict(self)
         if not isinstance(noted, dict) or set(noted) != set(plan):
             raise StoreError(
-                f"{location} was not begun by this version of ScoreWriter; it cannot be continued. Write it again."
+                f"{location} was started by another version of ScoreWriter and cannot be continued. Write it again."
             )
         changed = [f"{name} was {noted[name]!r}" for name, value in plan.items() if noted[name] != value]
         if changed:
             raise OptionError(
-                f"options must be those with which {location} was begun; {', '.join(changed)}. Pass the same ones."
+                f"options differ from the unfinished store {location}: {', '.join(changed)}. Pass the same options."
             )
 
     def layout(self, itemsize: int) -> Layout:
@@ -145,12 +145,12 @@ class Draft:
 
     def __init__(self, group: Any, location: str, seal: Seal) -> None:
         self.group, self.location = group, location
-        #: Whether the store is complete, and its writer's notes.
+        #: The state of the store: whether it is complete, and notes of its writer.
         self.seal = seal
         self.digests: Digests = {}
-        #: Notes in the finished store for a writer that appends to it.
+        #: Notes to keep in the finished store, for a writer that appends to it.
         self.kept_notes: dict[str, object] = {}
-        #: The hash of the appended rows, or empty if none are appended.
+        #: The hash of the appended rows; empty if this draft is not an append.
         self.appended = ""
 
     @classmethod
@@ -163,9 +163,9 @@ class Draft:
         attributes: Mapping[str, object] | None = None,
         noted: Mapping[str, object] | None = None,
     ) -> Draft:
-        """Create the group, marked as incomplete, in an empty place or replacing another store.
+        """Create the group, marked incomplete, at an empty path or in place of another store.
 
-        ``noted`` are notes for a writer that continues the draft.
+        ``noted`` has notes for a writer that continues the draft.
         """
         lease = lease_of(store)
         if lease:
@@ -189,7 +189,7 @@ class Draft:
         document = read_document(store, "zarr.json", location)
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
-        except Exception as error:  # any: the metadata may contain anything
+        except Exception as error:  # of any class, since the metadata may contain anything
             why = f"is not a Zarr group ({cause(error, secrets_of(store))}); it cannot be continued"
             refuse(StoreError(f"{location} {why}. Choose another path."))
         seal = Seal.read(document.get("attributes"), location)
@@ -199,17 +199,18 @@ class Draft:
             )
         if not seal.complete and seal.format != FORMAT:
             raise StoreError(
-                f"{location} was begun in format {seal.format}, which cannot be continued in format {FORMAT}. Write it again."
+                f"{location} was started in format {seal.format}, which cannot be continued in format {FORMAT}. Write "
+                "it again."
             )
         return cls(group, location, seal)
 
     @property
     def owner(self) -> str:
-        """The owner of the lease under which the draft was begun, which identifies the draft; empty if unknown."""
+        """The owner of the lease that the draft was created with, which identifies the draft; empty if unknown."""
         return str(self.seal.noted.get("owner") or "")
 
     def check_part(self, number: int) -> None:
-        """Refuse a part that is stored in the place of another part."""
+        """Raise if this draft is another part than its path says."""
         noted = self.seal.noted.get(PART, number)  # earlier versions did not note it
         if noted != number:
             raise StoreError(
@@ -218,13 +219,13 @@ class Draft:
             )
 
     def check(self, *, always: bool = False) -> None:
-        """Stop if another writer has taken over."""
+        """Raise if another writer has taken over."""
         lease = lease_of(self.group.store)
         if lease:
             lease.check(always=always)
 
     def clean(self) -> None:
-        """Remove the temporary files of a killed writer."""
+        """Remove the temporary files that a killed writer left."""
         bare = bare_store(self.group.store)
         if isinstance(bare, LocalStore):
             for path in bare.root.rglob("*.partial"):
@@ -248,7 +249,7 @@ class Draft:
     def add_matrix(
         self, name: str, shape: tuple[int, int], dtype: DTypeLike, layout: Layout, second: str = "class"
     ) -> ZarrArray:
-        """Create an N x C array; bfloat16, which Zarr does not support, as uint16 with the attribute ``dtype``."""
+        """Create an N x C array. Zarr has no bfloat16, which is stored as uint16 with the attribute ``dtype``."""
         dtype = np.dtype(dtype)
         stored = np.dtype("uint16") if dtype == BFLOAT16 else dtype
         array: ZarrArray = self.group.create_array(
@@ -319,7 +320,7 @@ class Draft:
 
 
 def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
-    """Write whole stored chunks of rows, also beyond the array's end; return the digest of each chunk by its key."""
+    """Write rows that fill whole stored chunks, also beyond the end of the array; return the digests of the chunks by key."""
     lease, last = lease_of(array.store_path.store), first + block.shape[0]
     if lease:
         lease.check()
@@ -333,10 +334,10 @@ def write_rows(array: WritableArray, first: int, block: Array) -> Digests:
 
 
 def with_rows(array: StoredArray, n_rows: int) -> ZarrArray:
-    """Return an array as if it had ``n_rows`` rows, to write to; its stored metadata stay unchanged.
+    """Return a view of an array with ``n_rows`` rows, to write to; the stored metadata stay unchanged.
 
-    Every chunk is written, also those of fill values, which zarr would omit: the manifest has a digest of every chunk, so an
-    absent chunk means a lost one.
+    Zarr omits chunks that contain only fill values by default. Here they are written, because the manifest has a digest
+    of every chunk: a missing chunk is a lost one.
     """
     metadata = replace(array.metadata, shape=(n_rows, *array.shape[1:]))
     return zarr.Array(
@@ -347,7 +348,7 @@ def with_rows(array: StoredArray, n_rows: int) -> ZarrArray:
 
 
 class ChunkWriter:
-    """Appends rows to an array of a draft, from a row on, in whole chunks."""
+    """Appends rows to an array of a draft in whole chunks, starting at a given row."""
 
     def __init__(self, draft: Draft, array: WritableArray, row: int, chunk_rows: int) -> None:
         self._draft, self._array, self._row, self._chunk_rows = draft, array, row, chunk_rows

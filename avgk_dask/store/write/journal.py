@@ -63,7 +63,7 @@ class JournalRecord:
         """Parse a record; raise ValueError if it is damaged."""
         digest, _, body = data.partition(b"\n")
         if tuple(json.loads(digest)) != digest_of(body):
-            raise ValueError("its digest does not fit")
+            raise ValueError("its digest does not match")
         line, _, labels = body.partition(b"\n")
         head = json.loads(line)
         counts = head["number"], head["first_row"], head["n_rows"]
@@ -116,7 +116,7 @@ class Journal:
                 if forms.get(name) != form:
                     raise StoreError(
                         f"the metadata of array {name!r} of {self._location} are damaged: its chunks were written with "
-                        "others. Restore them, or write the store again."
+                        "other metadata. Restore them, or write the store again."
                     )
             if record.labelled != labelled:
                 raise StoreError(

@@ -230,7 +230,7 @@ class Lease:
                     lease = cls(storage, holder, location, predecessor)
                     if stale:
                         warn_leftover(
-                            f"{location} was left by {predecessor or 'a process'}, which is gone; this one takes over"
+                            f"{predecessor or 'a process'} stopped while writing {location}; this process takes over"
                         )
                     return lease
             raise held_error(location, None, storage.key(1))
@@ -265,7 +265,7 @@ class Lease:
                 self._renewed = now()
 
     def refuse_child(self) -> None:
-        """Stop a forked child, whose rows would be lost or replace those of its parent."""
+        """Stop a forked child, whose rows would be lost or would replace the rows of its parent."""
         if self.holder.process.pid != os.getpid():
             raise WriteError(
                 f"{self.location} is being written by {self.holder}, the process that opened this writer; a forked child "

@@ -16,18 +16,18 @@ from .drafts import ChunkWriter, Draft
 from .targets import writable
 
 SET_FORMATS = ("booleans", "indices")
-#: Number of bits of a band that are unpacked at once.
+#: Number of scores of a band whose bits are unpacked together.
 _STRIP_SCORES = 1 << 20
 
 
 def pack_block(block: Bools) -> NDArray[np.uint8]:
-    """Return a block of booleans as bits, row by row, in an eighth of the bytes."""
+    """Pack the booleans of each row into bits, which take an eighth of the bytes."""
     return np.packbits(block, axis=1)
 
 
 @dataclass(frozen=True)
 class SetBand:
-    """The sets of consecutive rows, as the bits of each class chunk."""
+    """The sets of consecutive rows, packed into bits per chunk of classes."""
 
     first: int
     n_rows: int
@@ -35,7 +35,7 @@ class SetBand:
     bits: tuple[NDArray[np.uint8], ...]
 
     def block(self, column: int, rows: slice = slice(None)) -> Bools:
-        """Return the booleans of one class chunk."""
+        """Return the booleans of one chunk of classes."""
         width = self.columns[column + 1] - self.columns[column]
         return np.unpackbits(self.bits[column][rows], axis=1, count=width).view(np.bool_)
 
@@ -49,7 +49,7 @@ class SetBand:
 
 @dataclass(frozen=True)
 class SetGrid:
-    """The shape and chunks of a boolean matrix of sets, which are those of the scores."""
+    """The shape and chunks of a boolean matrix of sets, equal to the shape and chunks of the scores."""
 
     shape: tuple[int, int]
     chunks: tuple[int, ...]
@@ -101,7 +101,7 @@ class _BooleanSets:
         return n_labels
 
     def finish(self) -> None:
-        """Do nothing, as every band is written at once."""
+        """Do nothing: ``write`` has written every band already."""
 
 
 class _IndexSets:

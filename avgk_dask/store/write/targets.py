@@ -67,9 +67,7 @@ def create_parts(store: Store, location: str) -> None:
         if not key_exists(store, key):
             write_document(store, key, {"attributes": attributes, "zarr_format": 3, "node_type": "group"})
         if (read_document(store, "zarr.json", location).get("attributes") or {}).get(ATTRIBUTE) != state:
-            raise StoreError(
-                f"store must be new or written in parts; got {location!r}, which is neither. Choose another path."
-            )
+            raise StoreError(f"{location!r} exists already and is not written in parts. Choose another path.")
 
 
 def read_document(store: Store, key: str, location: str) -> Document:
@@ -105,13 +103,11 @@ def check_target(store: Store, location: str, overwrite: bool) -> None:
         refuse_held_parts(store, location)
     elif not overwrite and (exists or holds_anything(store)):
         raise StoreError(
-            f"store must be new; got {location!r}, which exists. "
-            "Choose another path, or replace it with overwrite=True (on the command line --overwrite)."
+            f"{location!r} exists already. Choose another path, or replace it with overwrite=True (on the command line "
+            "--overwrite)."
         )
     elif overwrite and holds_anything(store):
-        raise StoreError(
-            f"store must be a Zarr store to be overwritten; got {location!r}, something else. Choose another path."
-        )
+        raise StoreError(f"cannot overwrite {location!r}: it is not a Zarr store. Choose another path.")
 
 
 def has_root(store: Store) -> bool:
@@ -309,12 +305,12 @@ def recover(target: pathlib.Path, location: str) -> None:
         with contextlib.suppress(FileNotFoundError):  # another run recovers the same folder
             shutil.rmtree(folder / "old" / LEASES, ignore_errors=True)
             if _restore(folder / "old", target):
-                done = f"put {target.name} back, which it was about to replace, and removed"
+                done = f"restored {target.name} and removed"
             elif (folder / "ready").is_dir():
                 _move_in(folder / "ready", target)
-                done = "moved in what was ready, and removed"
+                done = f"installed the finished {target.name} and removed"
         _remove(folder)
-        warn_leftover(f"{done} {folder}, left by {holder}, which is gone")
+        warn_leftover(f"{done} {folder}, left by {holder}, which no longer runs")
 
 
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
@@ -340,7 +336,7 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
         predecessor = lease.predecessor
         if whole and predecessor and predecessor.whole and draft_owner(store) == predecessor.owner:
             clear(store)
-            warn_leftover(f"removed what {predecessor} had written of {location}")
+            warn_leftover(f"removed the unfinished {location} of {predecessor}")
         check()
     except BaseException:
         lease.release()
@@ -360,7 +356,7 @@ def open_target(
     for source in apart_from:
         other = _source_address(source)
         if other and (address == other or address.startswith(f"{other}/") or other.startswith(f"{address}/")):
-            raise OptionError(f"out must not be where the scores or labels are; got {location!r}. Choose another path.")
+            raise OptionError(f"out must not overlap with the scores or labels; got {location!r}. Choose another path.")
     return _lend_target(store, location, (path, options), overwrite)
 
 

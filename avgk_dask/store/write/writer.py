@@ -47,7 +47,7 @@ class _WriterOptions:
         others = {"resume": self.resume, "overwrite": self.overwrite, "part": self.part is not None}
         if self.append and any(others.values()):
             names = " or ".join(name for name, value in others.items() if value)
-            raise OptionError(f"append must not be combined with {names}; got both. Leave one out.")
+            raise OptionError(f"append cannot be combined with {names}. Leave one out.")
 
     @property
     def secret(self) -> tuple[object, object]:
@@ -87,7 +87,7 @@ class ScoreWriter:
     n_classes
         Number of classes. Optional when appending to an existing store.
     dtype
-        Type of the stored scores; by default that of the first batch. Narrower floats are rounded to
+        Type of the stored scores; by default the type of the first batch. Narrower floats are rounded to
         nearest, as the scores' attribute ``rounding`` states; values that would overflow raise an error.
     chunk_rows
         Rows per chunk.
@@ -129,7 +129,7 @@ class ScoreWriter:
     StoreError
         If the path is not empty, the store cannot be written, or another process is writing it (the message names it).
     OptionError, DtypeError
-        If an option is invalid, or differs from that of the store to be continued.
+        If an option is invalid, or differs from the store to be continued.
 
     Notes
     -----
