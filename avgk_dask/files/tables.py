@@ -25,7 +25,7 @@ from .rows import PART_BYTES, Block, FileMark, LabelForm, RandomAccessRows, RowF
 _PEEK_BYTES = 1 << 20
 #: Smallest and largest buffer of a column in bytes. Between these limits, all buffers together are as large as a block.
 _LEAST_BUFFER, _MOST_BUFFER = 1 << 12, 1 << 20
-#: Files with larger parts, in bytes of scores, are read into memory once: decoding such parts repeatedly costs more.
+#: A file with larger parts (bytes of scores) is read into memory once, which takes less memory than decoding them per task.
 _MOST_BYTES = 64 << 20
 _FILE_MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 
