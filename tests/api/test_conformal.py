@@ -428,7 +428,7 @@ def test_p_values__are_computed_for_each_of_several_thresholds(by):
         law = stats.betabinom(part.sum(), predictor.rank[i], predictor.n_calibration[i] + 1 - predictor.rank[i])
         assert float(result[f"{by}_p_value_low"][i]) == pytest.approx(law.cdf(hits[part].sum()))
     said = avgk.report.print_coverage(result)
-    assert f"Of {result.sizes[by]} {'classes' if by == 'class' else 'groups'}, " in said
+    assert f" of {result.sizes[by]} {'classes' if by == 'class' else 'groups'} ha" in said
     page = avgk.report.render_coverage(result)
     assert f"for the samples of each {by}" in page
     assert "for all samples together" not in page

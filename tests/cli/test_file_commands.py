@@ -75,7 +75,7 @@ def test_transfer_calibrate_sets_compare_info__take_files(here, run, tmp_path):
     assert " logits " in stdout_of(done)
     described = json.loads(stdout_of(run("info", "scores.npy", "labels.npy", "--json", cwd=here)))
     assert (described["zarr_format"], described["n_samples"], described["codecs"]) == (None, 90, ["npy"])
-    assert "a file: npy" in stdout_of(run("info", "scores.npy", cwd=here))
+    assert "file: npy" in stdout_of(run("info", "scores.npy", cwd=here))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_evaluate__writes_over_its_own_results_only(own_folder, run):
     (mine / "report.html").write_text("mine")
     done = run("evaluate", "scores.zarr", "-k", 2, "--out", "mine", cwd=own_folder)
     assert (done.returncode, (mine / "report.html").read_text()) == (2, "mine")
-    assert "got 'mine' with report.html" in done.stderr
+    assert "'mine' has the results of another command: report.html" in done.stderr
 
 
 @pytest.mark.slow

@@ -52,5 +52,5 @@ def test_validate__refuses_other_dimensions(dims):
     result = avgk.threshold(SCORES, [1, 2])
     wider = result.expand_dims([d for d in dims if d != "k"])
     wider["threshold"] = wider.threshold.transpose(*dims)
-    with pytest.raises(ValueError, match="result variable threshold must be as the schema says"):
+    with pytest.raises(ValueError, match="result variable threshold must match the schema"):
         validate(wider[["threshold"]])
