@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import collections
 import os
 import pathlib
 import random
@@ -114,15 +115,27 @@ def draw(count: int, seed: int) -> list[tuple[str, str, tuple[int, int, int, str
     return drawn
 
 
-def tests_of(data: coverage.CoverageData, file: str, line: int) -> list[str]:
-    """Return the tests that run a line, or, if it runs at import or is compiled, the tests that run its file."""
+def breadths(data: coverage.CoverageData) -> collections.Counter[str]:
+    """Return the number of lines that each test runs."""
+    lines: collections.Counter[str] = collections.Counter()
+    for file in data.measured_files():
+        for contexts in data.contexts_by_lineno(file).values():
+            lines.update({context.partition("|")[0] for context in contexts})
+    return lines
+
+
+def tests_of(data: coverage.CoverageData, lines: collections.Counter[str], file: str, line: int) -> list[str]:
+    """Return the tests that run a line, or, if it runs at import or is compiled, the tests that run its file.
+
+    Tests that run few lines come first: they are fast, and most of them look closely at what they run.
+    """
     by_line = data.contexts_by_lineno(str(ROOT / file))
     tests = {context.partition("|")[0] for context in by_line.get(line, [])} - {""}
     if not tests:
         tests = {context.partition("|")[0] for contexts in by_line.values() for context in contexts} - {""}
     if "/kernels/" in file:
-        tests |= {context.partition("|")[0] for context in data.measured_contexts() if "/kernels/" in context}
-    return sorted(tests)
+        tests |= {test for test in lines if "/kernels/" in test}
+    return sorted(tests, key=lambda test: (lines[test], test))
 
 
 def is_noticed(clone: pathlib.Path, tests: list[str], options: list[str]) -> bool:
@@ -142,22 +155,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--most", type=int, default=1000, help="tests to try of those that run the line, at random")
+    parser.add_argument(
+        "--most", type=int, default=1000, help="tests to try of those that run the line, the narrowest first"
+    )
     parser.add_argument("--slow", action="store_true", help="try the survivors with the slow tests as well")
     arguments = parser.parse_args()
     data = coverage.CoverageData(str(ROOT / ".coverage"))
     data.read()
     if not any(data.measured_contexts()):
         raise SystemExit("no contexts in .coverage: first run python -m pytest -n 2 --cov --cov-context=test")
-    order = random.Random(arguments.seed)
+    lines = breadths(data)
     with tempfile.TemporaryDirectory() as folder:
         clone = pathlib.Path(folder) / "clone"
-        shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "data", "_build", ".*_cache"))
+        shutil.copytree(
+            ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "data", "_build", ".*_cache", ".coverage*")
+        )
         for number, (area, file, (first, last, line, text)) in enumerate(draw(arguments.count, arguments.seed)):
             source = (ROOT / file).read_bytes()
             (clone / file).write_bytes(source[:first] + text.encode() + source[last:])
-            tests = tests_of(data, file, line)
-            tests = order.sample(tests, min(arguments.most, len(tests)))
+            tests = tests_of(data, lines, file, line)[: arguments.most]
             few = tests[:20]
             verdict = "survives"
             if not tests:
