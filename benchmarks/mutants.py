@@ -127,7 +127,7 @@ def breadths(data: coverage.CoverageData) -> collections.Counter[str]:
 def tests_of(data: coverage.CoverageData, lines: collections.Counter[str], file: str, line: int) -> list[str]:
     """Return the tests that run a line, or, if it runs at import or is compiled, the tests that run its file.
 
-    Tests that run few lines come first: they are fast, and most of them look closely at what they run.
+    Tests of the module come first, then those that run few lines: most of them look closely at what they run.
     """
     by_line = data.contexts_by_lineno(str(ROOT / file))
     tests = {context.partition("|")[0] for context in by_line.get(line, [])} - {""}
@@ -135,7 +135,8 @@ def tests_of(data: coverage.CoverageData, lines: collections.Counter[str], file:
         tests = {context.partition("|")[0] for contexts in by_line.values() for context in contexts} - {""}
     if "/kernels/" in file:
         tests |= {test for test in lines if "/kernels/" in test}
-    return sorted(tests, key=lambda test: (lines[test], test))
+    name = pathlib.Path(file).stem
+    return sorted(tests, key=lambda test: (f"test_{name}" not in test, lines[test], test))
 
 
 def is_noticed(clone: pathlib.Path, tests: list[str], options: list[str]) -> bool:
@@ -158,6 +159,7 @@ def main() -> None:
     parser.add_argument(
         "--most", type=int, default=1000, help="tests to try of those that run the line, the narrowest first"
     )
+    parser.add_argument("--first", type=int, default=0, help="number of the first mutant to try")
     parser.add_argument("--slow", action="store_true", help="try the survivors with the slow tests as well")
     arguments = parser.parse_args()
     data = coverage.CoverageData(str(ROOT / ".coverage"))
@@ -171,6 +173,8 @@ def main() -> None:
             ROOT, clone, ignore=shutil.ignore_patterns(".venv*", ".git", "data", "_build", ".*_cache", ".coverage*")
         )
         for number, (area, file, (first, last, line, text)) in enumerate(draw(arguments.count, arguments.seed)):
+            if number < arguments.first:
+                continue
             source = (ROOT / file).read_bytes()
             (clone / file).write_bytes(source[:first] + text.encode() + source[last:])
             tests = tests_of(data, lines, file, line)[: arguments.most]
