@@ -153,6 +153,30 @@ def against_listing(options: Any, folder: pathlib.Path) -> Iterator[Row]:
     yield "evaluate(k=1..10) from disk / the paper's listing in memory", best["evaluate"] / best["listing"], 0.03
 
 
+def classes(options: Any, folder: pathlib.Path) -> Iterator[Row]:
+    """Measure the calls that look at every score, from few classes to many, for a quarter of the usual number of scores."""
+    n_scores = options.samples * options.classes // 4
+    for n_classes in (10, 100, 1_000, 20_000):
+        path = make_store(folder, "blosc", n_scores // n_classes, n_classes)
+        ks = range(1, min(n_classes, 11))
+        check_thresholds(path, avgk.evaluate(path, k=ks, straddle=False))
+        calls: dict[str, Callable[[], Any]] = {
+            "evaluate(k=1..10, straddle=False)": lambda path=path, ks=ks: avgk.evaluate(path, k=ks, straddle=False),
+            "evaluate(k=1..10)": lambda path=path, ks=ks: avgk.evaluate(path, k=ks),
+            "error_curve": lambda path=path: avgk.error_curve(path),
+            "best_threshold": lambda path=path: avgk.best_threshold(path, cost=0.05),
+            "threshold(5)": lambda path=path: avgk.threshold(path, 5),
+            "smallest_k": lambda path=path: avgk.smallest_k(path, max_error=0.05),
+            "conformal APS": lambda path=path: avgk.conformal.calibrate(path, method="aps"),
+        }
+        if n_classes > 1_000:
+            calls.pop("error_curve")
+        scores = scores_of(path)
+        best = best_of({"read": lambda scores=scores: bare_read(scores), **calls}, min(options.repeat, 3))
+        for name in calls:
+            yield f"{name} / bare read, C = {n_classes}", best[name] / best["read"], None
+
+
 def budgets(options: Any, folder: pathlib.Path) -> Iterator[Row]:
     """Measure a hundred budgets against ten."""
     path = make_store(folder, "blosc", options.samples, options.classes)
@@ -211,6 +235,7 @@ PARTS: list[Callable[[Any, pathlib.Path], Iterator[Row]]] = [
     logits,
     decisions,
     against_listing,
+    classes,
     budgets,
     sizes,
     memory,
