@@ -80,7 +80,7 @@ def axes_of(values: Any, owner: str) -> Axes:
         return index, _pandas_names(values.columns, owner, f"{owner}.columns", f"{owner}.loc[:, {{}}]")
     if hasattr(values, "dims") and hasattr(values, "xindexes") and not hasattr(values, "data_vars"):
         return tuple(_xarray_names(values, dim, owner) for dim in values.dims)
-    if hasattr(values, "get_columns") or hasattr(values, "column_names"):  # of polars and Arrow
+    if hasattr(values, "get_columns") or hasattr(values, "column_names"):  # polars; Arrow
         attribute = "column_names" if hasattr(values, "column_names") else "columns"
         names = names_from_list(list(getattr(values, attribute)), owner, f"{owner}.{attribute}")
         bare = f"{owner}.to_numpy()" if hasattr(values, "get_columns") else f"{owner}.to_pandas().to_numpy()"

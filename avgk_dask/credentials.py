@@ -24,7 +24,7 @@ LEAST = 4
 SECRET_NAME = re.compile(
     r"key|secret|token|pass|pwd|sig|credential|connection|auth|cookie|header|bearer|private|sas", re.IGNORECASE
 )
-#: Names (without underscores) of options with a location, which is not secret.
+#: Names of options whose values are not secret, such as an endpoint or a bucket; without underscores.
 _PLACE_NAME = re.compile(
     r"(endpoint(url)?|region(name)?|account(name|host)|protocol|suffix|host(name)?|port|bucket|container(name)?"
     r"|project|profile|client|mode|version)$",
@@ -32,10 +32,10 @@ _PLACE_NAME = re.compile(
 )
 _PLAIN_VALUES = ("http", "https", "true", "false", "none", "null", "anon", "basic", "bearer")
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "GCP_", "S3_")
-#: The depth to which options and their objects are searched.
+#: Maximum depth of the search for secrets in nested options and objects.
 _DEPTH = 6
 
-# These patterns take linear time on any text: names are short, or not preceded by one of their letters.
+# These patterns take linear time on any text: the length of a name is limited, or a match must start at its first letter.
 #: A URL with one slash, as pathlib leaves it, or two.
 _URL = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]+:/(?=[^/])|[A-Za-z][\w+.-]{0,99}://")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][\w+.-]{0,99}://[^\s'\"<>|\\]*[^\s'\"<>|\\).,;:\]}]")
@@ -65,9 +65,9 @@ def redact(location: object) -> str:
 
 
 def _read_links(text: str) -> Iterator[tuple[str, _Link | None, bool]]:
-    """Yield each link of a chain, its parts if it is a URL, and whether it is clear of a password or query before it.
+    """Yield each link of a chain, its parts if it is a URL, and whether it is clear of the secrets of earlier links.
 
-    A password or query that contains ``::`` extends into the next links.
+    A password or query may contain ``::``, so it may extend into all later links.
     """
     clear = True
     for part in _links(text):
@@ -85,7 +85,7 @@ def _links(text: str) -> list[str]:
     ['a', 'http://[::1]:80/b', 'c']
     """
     *parts, after = text.split("::")
-    links, bracket = [after], ""  # from the end, with the nearest bracket to the right
+    links, bracket = [after], ""  # go from right to left, and remember the last bracket
     for part in reversed(parts):
         bracket = next((c for c in after if c in "[]"), bracket)
         if bracket == "]":
@@ -102,7 +102,7 @@ def is_url(location: object) -> bool:
 
 
 def shown_address(address: object) -> str:
-    """Return the address of a server, with or without its scheme, without credentials."""
+    """Return the address of a server without credentials. The address may lack a scheme."""
     return redact(address) if "://" in str(address) else redact(f"http://{address}").removeprefix("http://")
 
 
@@ -116,7 +116,7 @@ class _Link(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> _Link | None:
-        """Split a URL, in an ambiguous case such that more is hidden; return None for other texts."""
+        """Split a URL, or return None if the text is not one. If a URL is ambiguous, more is hidden rather than less."""
         match = _URL.search(text)
         if match is None:
             return None
@@ -138,7 +138,7 @@ class _Link(NamedTuple):
 
 
 def _split_login(scheme: str, rest: str) -> tuple[str, str]:
-    """Return the user and password of a URL, which may contain slashes, and the rest."""
+    """Return the login of a URL, and the rest. A password may contain slashes."""
     server = re.split(r"[/?#]", rest, maxsplit=1)[0]
     login, at, address = rest.rpartition("@")
     if _AZURE.fullmatch(scheme) and ":" not in server:
@@ -149,7 +149,7 @@ def _split_login(scheme: str, rest: str) -> tuple[str, str]:
 
 
 def secrets_of(*places: object) -> tuple[str, ...]:
-    """Return the secrets in locations and options: each is a URL, a mapping, or a list of either.
+    """Return the secrets in locations and options: URLs, mappings, and lists of them.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def secrets_of(*places: object) -> tuple[str, ...]:
 
 
 def _secrets(name: str, value: object, below: bool, depth: int) -> Iterator[str]:
-    """Yield the secrets in a named value; all of it is secret if ``below`` a secret name."""
+    """Yield the secrets in a named value. Pass ``below`` if an enclosing name is secret."""
     is_named = bool(SECRET_NAME.search(name))
     below = below or is_named
     if depth > _DEPTH or value is None or isinstance(value, bool):
@@ -229,14 +229,14 @@ def _url_secrets(text: str) -> Iterator[str]:
 
 
 def environment_secrets() -> tuple[str, ...]:
-    """Return the secrets in environment variables: those of clouds, and logins in addresses such as a proxy's."""
+    """Return the secrets in environment variables: credentials of clouds, and logins in URLs, such as the URL of a proxy."""
     named = [v for n, v in os.environ.items() if n.startswith(_CLOUD_VARIABLES) and SECRET_NAME.search(n)]
     addresses = [v for v in os.environ.values() if "@" in v and "://" in v]
     return tuple(secret for secret in (*named, *secrets_of(addresses)) if len(secret) >= LEAST)
 
 
 def hide(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return a text without the given secrets, in any spelling of a client, and without logins and queries in its URLs."""
+    """Return a text without the given secrets, however a client encodes them, and without logins and queries in its URLs."""
     forms = {form for secret in secrets for form in _forms(secret) if len(form) >= LEAST}
     for form in sorted(forms, key=len, reverse=True):
         if text.isascii() and form.lower() not in text.lower():
@@ -246,7 +246,7 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def hide_pairs(text: str) -> str:
-    """Return a text without values that have the name of a secret, and without authorization headers."""
+    """Return a text without the values of secret names (``token=...``), and without authorization headers."""
     text = re.sub(r"(?i)\b(basic|bearer)\s+[\w+/=.~-]{4,}", rf"\1 {HIDDEN}", text)
     return _PAIR.sub(rf"\1={HIDDEN}", text)
 
@@ -257,7 +257,7 @@ def has_short(text: str, secrets: Iterable[str]) -> bool:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the spellings of a secret in clients."""
+    """Return a secret in all forms in which clients may write it, such as quoted or in base64."""
     decoded = {secret, unquote(secret), unquote_plus(secret)}
     quoted = {spell(text) for text in decoded for spell in _SPELLINGS}
     encoded = {encode(text.encode()).decode().rstrip("=") for text in decoded for encode in _ENCODERS}

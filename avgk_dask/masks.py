@@ -43,7 +43,7 @@ def labels_to_ndarray(values: Any) -> Array:
         return _from_elements(values)
     missing = _find_nulls(values)
     if missing is not None and missing.any() and missing.ndim == 1:
-        drop = getattr(values, "drop_null", None) or getattr(values, "drop_nulls", None)  # of Arrow, of polars
+        drop = getattr(values, "drop_null", None) or getattr(values, "drop_nulls", None)  # Arrow; polars
         present = drop() if drop else values[~missing]
         return _fill_missing(_as_array(present, "labels", LabelsError), missing)
     labels = _read(values, "labels", LabelsError)
@@ -96,7 +96,7 @@ def refuse_other_kinds(values: Any, argument: str, refusal: Refusal) -> None:
             f"{argument} must not be masked; got a masked array. Fill them first, for example with "
             f"{argument}.filled({value}) or dask.array.ma.filled({argument}, {value})."
         )
-    for method in ("toarray", "todense"):  # of scipy.sparse, and of the package sparse
+    for method in ("toarray", "todense"):  # scipy.sparse; the package sparse
         if hasattr(values, method) and not isinstance(values, np.ndarray):
             shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
             known = bool(shape) and isinstance(dtype, np.dtype)
@@ -302,9 +302,9 @@ def _stack(columns: Sequence[object], argument: str, refusal: Refusal) -> Array:
 
 def _find_nulls(values: object) -> Bools | None:
     """Return which values of a column are null, or None if its type has no nulls. NaN in a NumPy column is not null."""
-    if hasattr(values, "is_null"):  # of Arrow and polars
+    if hasattr(values, "is_null"):  # Arrow and polars
         return np.asarray(values.is_null(), bool)
-    if hasattr(values, "isna") and not isinstance(getattr(values, "dtype", np.dtype(bool)), np.dtype):  # of pandas
+    if hasattr(values, "isna") and not isinstance(getattr(values, "dtype", np.dtype(bool)), np.dtype):  # pandas
         return np.asarray(values.isna(), bool)
     return None
 

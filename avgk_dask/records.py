@@ -42,7 +42,7 @@ def _merge_each(columns: list[tuple[State, ...]]) -> tuple[State, ...]:
 
 #: Numbers and arrays of counts: added.
 ADDED = Merging(sum, lambda value: value * 0)
-#: Numbers and indices: the least, or the most; none are beyond all others.
+#: Numbers and indices: the least, or the most; the identity is beyond all possible values.
 LEAST = Merging(min, lambda value: (BEYOND,) * len(value) if isinstance(value, tuple) else 2 * BEYOND + 1)
 MOST = Merging(max, lambda _: -1)
 #: Flags: set where any is.

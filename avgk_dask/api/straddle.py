@@ -180,8 +180,8 @@ def ranked_supports(
 
     Notes
     -----
-    Cost: one read of the store, and memory for the ranked scores, 4 or 8 bytes each up to ``avgk.ranked-bytes``
-    (128 MB); beyond that, for ``avgk.ranked-bins`` bins.
+    Cost: one read of the store, and 4 or 8 bytes of memory per ranked score. If these exceed ``avgk.ranked-bytes``
+    (128 MB), histograms of ``avgk.ranked-bins`` bins are held instead.
 
     Examples
     --------

@@ -160,7 +160,8 @@ class CheckedTally(State):
     #: The least nonnegative hard label, and the largest bad one.
     least_label: Annotated[int, LEAST]
     most_label: Annotated[int, MOST]
-    #: Rows of soft labels that do not sum to 1; band, row and sum of the first; those with several ones and zeros.
+    #: Rows of soft labels that do not sum to 1: their number, and the band, row and sum of the first one. Number of rows of
+    #: zeros and several ones.
     n_bad_sums: Count
     first_bad_sum: Annotated[tuple[int, int, float], LEAST]
     n_multi_hot: Count

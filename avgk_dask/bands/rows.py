@@ -210,8 +210,8 @@ def streamed_rows(reader: TileReader, slabs: Iterable[Array], top: TopRanks | No
     step = max(1, reader.tile_scores // first_class)
     for first in range(0, n_rows, step):
         part = offsets[first : first + step + 1]
-        mine = order[part[0] : part[-1]]
-        yield Candidates(first, part - part[0], classes[mine], keys[mine])
+        taken = order[part[0] : part[-1]]
+        yield Candidates(first, part - part[0], classes[taken], keys[taken])
 
 
 def no_ranked(n_rows: int, n_ranks: int, dtype: Dtype) -> Array:
@@ -306,10 +306,10 @@ class RowChecks:
         whole = in_one and rows.dtype == dtype and rows.flags.c_contiguous
         step = len(rows) if whole else max(1, min(n_rows, n_scores // rows.shape[1]))
         for first in range(0, len(rows), step):
-            block, mine = rows[first : first + step], None if labels is None else labels[first : first + step]
+            block, strip_labels = rows[first : first + step], None if labels is None else labels[first : first + step]
             if find_nan:
                 self.note_nan(block, first)
-            yield first, np.ascontiguousarray(block, dtype), mine
+            yield first, np.ascontiguousarray(block, dtype), strip_labels
 
     def note_nan(self, block: Array, first: int) -> None:
         """Count the NaN of a block that begins at this row of the band."""

@@ -8,8 +8,8 @@ There are four kinds of files:
 - ``states/PASS/NAME``: the state of some bands, or of all. The name is a hash of the bands and their stamps.
 
 The hash of a file covers its name and the request, so that a file in the place of another counts as damaged and is not used.
-Names follow from the data and the pass. So an interrupted run, one over a grown store, and one for other budgets need no
-distinction: states that exist are used, and the rest is read.
+Names follow from the data and the pass. So a run always does the same, whether an earlier run was interrupted, the store
+has grown, or the budgets differ: it uses the states that exist and reads the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .tasks import Keeper, as_delayed, hash_labels, load_record, task, token_of
 FORMAT = 4
 _HINT = "Use another place for the checkpoint, or remove it."
 _REQUEST, _BANDS, _HASH = "request.json", "bands", "hash"
-#: Maximum number of tasks that hash class numbers, which are few bytes.
+#: Maximum number of tasks that hash class numbers. A few suffice, since class numbers take little memory.
 _MOST_TASKS = 32
 
 
@@ -76,7 +76,7 @@ class Bands(Record):
         return join_stamps(np.concatenate([chosen, self.scores[chosen], self.labels[chosen]]).tolist())
 
     def n_same(self, other: Bands) -> tuple[int, int]:
-        """Return the number of bands with the same scores as in others, and with the same scores and labels."""
+        """Return the number of bands with the same scores as in ``other``, and with the same scores and labels."""
         n = min(self.scores.size, other.scores.size)
         same = self.scores[:n] == other.scores[:n]
         return int(same.sum()), int((same & (self.labels[:n] == other.labels[:n])).sum())
@@ -125,7 +125,7 @@ class Checkpoint:
     _wave: int = field(default=0)
 
     def begin_search(self) -> Script:
-        """Begin the next search of the run; return its waves in an earlier run."""
+        """Begin the next search of the run; return the waves of the same search in an earlier run."""
         self._search, self._wave = self._search + 1, 0
         waves: list[Wave] = []
         while (wave := load_record(Wave, self.hashed_folder, self._wave_name(len(waves)))) is not None:
@@ -134,13 +134,15 @@ class Checkpoint:
 
     def note(self, pass_: Pass) -> None:
         """Save the plan of a wave, before it is read."""
-        plan = getattr(pass_.plan, "plan", pass_.plan)  # of a scan that also counts other sets
+        plan = getattr(pass_.plan, "plan", pass_.plan)  # a scan that also counts other sets wraps its plan
         if not isinstance(plan, ScanPlan) or pass_.name != "scan":
             return
         bands = range(self.bands.scores.size) if pass_.bands is None else pass_.bands
         parts, name = Wave.from_plan(plan, bands).to_parts(), self._wave_name(self._wave)
         if bytes(self.hashed_folder.read(name) or b"") != b"".join(parts):
-            self.hashed_folder.remove([self._wave_name(self._wave + 1), name])  # and so all later ones
+            self.hashed_folder.remove(
+                [self._wave_name(self._wave + 1), name]
+            )  # without the next wave, later ones are not loaded
             self.hashed_folder.write(name, parts)
         self._wave += 1
 
@@ -168,7 +170,7 @@ class Checkpoint:
 def open_checkpoint(
     key: CheckpointKey, source: Source, compute: Callable[[list[Delayed], str], list[Any]]
 ) -> tuple[Checkpoint, Source]:
-    """Open or begin a checkpoint; return it, and the source with the bands of the run that began it.
+    """Open or begin a checkpoint; return it, and the source divided into the bands that the checkpoint uses.
 
     Raise OptionError if it is of another request, store or version.
     """
@@ -272,7 +274,7 @@ def _with_bands(source: Source, saved: Bands, hashed_folder: HashedFolder) -> So
 
 
 def _check_bands(hashed_folder: HashedFolder, saved: Bands, bands: Bands, source: Source) -> None:
-    """Refuse a checkpoint of other scores or labels; single bands may have changed."""
+    """Refuse a checkpoint if the scores of all bands, or the labels of all bands, have changed."""
     n_scores, n_labels = saved.n_same(bands)
     grown = bands.rows[-1] > saved.rows[-1]
     if not n_scores and saved.scores.size > grown:
@@ -280,5 +282,5 @@ def _check_bands(hashed_folder: HashedFolder, saved: Bands, bands: Bands, source
             f"the checkpoint {hashed_folder.location} belongs to another "
             f"store{' or other samples' * (source.mask is not None)}. {_HINT}"
         )
-    if not n_labels and n_scores and not grown:  # new rows may change the one chunk of all labels
+    if not n_labels and n_scores and not grown:  # all labels may be in one chunk, which new rows change
         raise OptionError(f"the checkpoint {hashed_folder.location} was made with other labels or clusters. {_HINT}")

@@ -36,8 +36,7 @@ _MEMORY_HINT = (
     "avgk info shows the memory that a worker needs."
 )
 _WAIT_HINT = "The setting avgk.stall-limit says how long a run waits."
-#: How often a task that distributed has given up is tried again: one that may kill its workers, and one whose workers were not
-#: the only ones that died.
+#: How often a task that distributed has given up is retried: if it may have killed its workers, and if other workers died too.
 _MORE_DEATHS, _MORE_OF_OTHERS = 2, 20
 #: Seconds that a scheduler has to answer.
 _ANSWER_SECONDS = 10
@@ -114,10 +113,10 @@ class Suspects:
     def try_again(self, task: str, deaths: Sequence[Death], finished: Collection[str]) -> bool:
         """Return whether to try a task again, given all deaths so far and the finished tasks."""
         first = next((i for i, death in enumerate(deaths) if task in death.tasks), len(deaths))
-        mine = [death for death in deaths[first:] if task in death.tasks]
+        deaths_with_task = [death for death in deaths[first:] if task in death.tasks]
         others = [death for death in deaths[first:] if task not in death.tasks and not death.by_memory]
         n_outside = sum(all(other in finished for other in death.tasks) for death in others)
-        may_be_innocent = bool(others) and not any(death.by_memory for death in mine)
+        may_be_innocent = bool(others) and not any(death.by_memory for death in deaths_with_task)
         if may_be_innocent and n_outside > self._n_outside[task]:  # kills go on: each proof allows one more try
             self._n_outside[task] = n_outside
             return True
@@ -334,7 +333,7 @@ class Watch:
 
 @contextmanager
 def _secede() -> Iterator[None]:
-    """If this is the thread of a task, leave it to other tasks meanwhile."""
+    """Within the block, let other tasks use the thread if it is the thread of a task."""
     try:
         distributed.secede()
     except (KeyError, ValueError, AttributeError):  # not the thread of a task

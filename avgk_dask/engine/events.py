@@ -338,9 +338,9 @@ class Split:
     def held(self, n: int, band: int, first_row: int, strata: Array, soft: Array | None = None) -> HeldEvents:
         """Return the first n events; their rows count from ``first_row``, the strata from the first row of the band."""
         _, keys, rows, bases, classes, hits = (column[:n] for column in self.columns)
-        mine = rows + np.int32(first_row)
-        weights = hits.copy() if soft is None else soft[mine, classes]
-        return HeldEvents(keys.copy(), row_numbers(band, mine), bases.copy(), weights, strata[mine])
+        band_rows = rows + np.int32(first_row)
+        weights = hits.copy() if soft is None else soft[band_rows, classes]
+        return HeldEvents(keys.copy(), row_numbers(band, band_rows), bases.copy(), weights, strata[band_rows])
 
 
 def split_candidates(

@@ -112,7 +112,7 @@ def sample_block(block: Array, number: int, fraction: float) -> PilotSample:
 
 
 def _sample_slabs(slabs: Iterable[Array], shape: tuple[int, int], number: int, fraction: float) -> PilotSample:
-    """Return the sample of the slabs of a block: the top ``fraction`` of each strip of its rows, thinned if many."""
+    """Sample the slabs of a block: the highest ``fraction`` of the scores in each strip of rows, thinned if there are many."""
     n_rows, n_classes = shape
     bounds = np.linspace(0, n_rows, min(_STRIPS, n_rows) + 1).astype(np.int64)
     scores = np.diff(bounds) * n_classes
@@ -223,9 +223,9 @@ def _split_brackets(brackets: Sequence[tuple[int, int]]) -> list[tuple[int, int]
 
 def _count_stored(sample: PilotSample, low: int, high: int) -> int:
     """Return the weight of a bracket's keys in the sample; ties count as if they were counted together."""
-    mine = (sample.keys >= low) & (sample.keys <= high)
-    n, n_distinct = int(mine.sum()), np.unique(sample.keys[mine]).size
-    return int(sample.weights[mine].sum()) // (n // n_distinct if n >= _TIED * n_distinct else 1) if n else 0
+    is_inside = (sample.keys >= low) & (sample.keys <= high)
+    n, n_distinct = int(is_inside.sum()), np.unique(sample.keys[is_inside]).size
+    return int(sample.weights[is_inside].sum()) // (n // n_distinct if n >= _TIED * n_distinct else 1) if n else 0
 
 
 def guess_brackets(sample: PilotSample, shape: ScanShape, ranks: Sequence[int]) -> list[tuple[int, int]]:

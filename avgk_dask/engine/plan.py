@@ -150,7 +150,7 @@ class ScanShape:
     looked: bytes = b""
 
     def examined_rows(self, band: int) -> Ints:
-        """Return the rows of a band that are examined."""
+        """Return the numbers of the rows of a band that are examined to see whether they are probabilities."""
         bands, rows = np.frombuffer(self.looked, np.int64).reshape(2, -1)
         return np.asarray(rows[bands == band])
 

@@ -96,7 +96,7 @@ _MINE: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def report_to(progress: Progress) -> Iterator[Progress]:
-    """Report stages and phases to this progress meanwhile; close it at the end."""
+    """Within the block, report stages and phases to this progress; close it at the end."""
     _ALL.append(progress)
     before = _MINE.set(progress)
     try:
@@ -114,7 +114,7 @@ def current_progress(*, mine: bool = False) -> Progress:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name a phase meanwhile, which a bar, a terminal or a notebook shows."""
+    """Within the block, show the name of a phase in a bar, a terminal or a notebook."""
     progress = _MINE.get() or current_progress()
     before = progress.phase
     progress.enter(name)

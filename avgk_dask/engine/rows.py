@@ -82,8 +82,8 @@ class SetCounts(State):
         cells, hits = np.zeros((n, 2 * width), np.int32), np.zeros(zones.floors.size, np.int64)
         names, strata = local_strata(np.concatenate([part.strata for part in parts]))
         sums = np.zeros((2, names.size, n), np.int64)
-        mine = np.split(strata, np.cumsum([part.lengths.size for part in parts])[:-1])
-        for part, left, of_rows in zip(parts, ties, mine, strict=True):
+        strata_of_parts = np.split(strata, np.cumsum([part.lengths.size for part in parts])[:-1])
+        for part, left, of_rows in zip(parts, ties, strata_of_parts, strict=True):
             rows, by_stratum = (part.keys, part.lengths, part.label_indices), (of_rows, *sums)
             count_sets(rows, zones.arrays(), thresholds, left.copy(), cells, hits, by_stratum)
         return cls(cells, hits, StrataSums(names, *sums))
@@ -197,9 +197,9 @@ class _AllRows:
         n_equal = np.array([np.diff(_span(near, keys, keys), axis=0)[0] for near in self.near])
         bands = np.array([part.band for part in self.parts])
         cuts = {}
-        for j, mine in zip(cut, n_equal.T, strict=True):
-            before = np.cumsum(mine) - mine
-            shares[:, j] = np.clip(thresholds[j].n_kept - before, 0, mine)
+        for j, n_ties in zip(cut, n_equal.T, strict=True):
+            before = np.cumsum(n_ties) - n_ties
+            shares[:, j] = np.clip(thresholds[j].n_kept - before, 0, n_ties)
             band = int(bands[np.flatnonzero(shares[:, j])[-1]])
             cuts[j] = Cut(band, int(shares[bands == band, j].sum()), pending=False)
         return shares, cuts

@@ -3,8 +3,8 @@
 If rows come whole, with hard labels, one compiled call per stretch of rows lists the candidates above the plan's floor, ranks the
 label, counts the scores by bins, and holds the candidates' keys (``_hold_rows``) or the events inside the plan's intervals
 (``_scan_rows``). If they come in several slabs, or with soft labels, candidates are listed slab by slab, and then split by the
-intervals (``_take``), with the same tally. Events that are many ties are counted together, and intervals with too many events
-are dropped.
+intervals (``_take``), with the same tally. If many events are ties, equal events are counted together. Intervals with too many
+events are dropped.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .tally import BinCounts, DistanceTally, RowLook, ScanTally
 
 #: Events that a scan writes before it returns from its kernel.
 EVENT_SPACE = 1 << 17
-#: From this share of the events that a band may hold on, this number of keys is examined: they are ties if each occurs this
-#: number of times.
+#: If a band holds more than ``_MANY`` of the events that it may hold, ``_EXAMINED`` of their keys are examined. The events are
+#: ties if these keys occur more than ``_TIED`` times on average.
 _MANY, _EXAMINED, _TIED = 1 / 16, 1 << 12, 8
 #: Minimum number of scores in a band's sample.
 _LEAST_SAMPLE = 1 << 13
@@ -71,10 +71,11 @@ class _BandScan:
         n_rows = first.shape[0]
         self.histogram = plan.zones.no_histogram(n_rows * plan.shape.n_classes)
         looked = plan.shape.examined_rows(self.band)
-        self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)  # the plan of a script may be of other bands
+        # A plan from a checkpoint may list rows of longer bands.
+        self.look = RowLook(looked[looked < n_rows], plan.shape.dtype)
         self._take_sample(first)
         self.look.take(first)
-        # Ranks and strata of all rows: labels start beyond all ranks.
+        # The ranks and strata of all rows. At first, every label ranks beyond all ranks.
         self.ranks = np.zeros(n_rows, np.int32)
         if self.hard is not None:
             self.ranks[self.hard >= 0] = plan.shape.n_ranks + 1
@@ -104,12 +105,19 @@ class _BandScan:
 
         with plan.pool.lend(make_space) as space:
             for first, tile in reader.tiles(block):
-                mine = labels[first : first + tile.shape[0]]
+                tile_labels = labels[first : first + tile.shape[0]]
                 if is_half(dtype):
                     reader.note_half_nan(tile, first)
-                    is_nan = (mine >= 0) & (tile[np.arange(mine.size), np.maximum(mine, 0)] == HALF_NAN)
-                    mine = np.where(is_nan, -1, mine)  # in no set
-                label_space = mine, np.empty(mine.size, np.int32), self.ranks[first : first + tile.shape[0]], n_ranks
+                    is_nan = (tile_labels >= 0) & (
+                        tile[np.arange(tile_labels.size), np.maximum(tile_labels, 0)] == HALF_NAN
+                    )
+                    tile_labels = np.where(is_nan, -1, tile_labels)  # a label whose score is NaN is in no set
+                label_space = (
+                    tile_labels,
+                    np.empty(tile_labels.size, np.int32),
+                    self.ranks[first : first + tile.shape[0]],
+                    n_ranks,
+                )
                 ranking, n_nan_before = ranking_space(tile.shape, fused, dtype), reader.n_nan
                 for n_nan, first_nan in scan(reader.as_arguments(tile), first, label_space, ranking, space):
                     reader.note_nan(tile, n_nan, first_nan, first)
@@ -120,20 +128,20 @@ class _BandScan:
                     self._rank_many(tile, has_nan=reader.n_nan > n_nan_before)
 
     def _hold_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: Any) -> Iterator[tuple[int, int]]:
-        """Scan a tile and hold its rows; return the number of NaN in each call, and the index of the first."""
+        """Scan a tile and hold its rows; yield the number of NaN in each call of the kernel, and the index of the first."""
         n_rows, zones, (listing, events) = tile[0].shape[0], self.plan.zones.arrays(), space
         lengths, indices = np.empty(n_rows, np.int32), labels[1]
         held, strata = (events.columns[1], lengths), self.strata[first : first + n_rows]
         row = 0
         while row < n_rows:
             stop, *nan, n = hold_rows(tile, row, listing, held, zones, labels, self.histogram, ranking)
-            mine = slice(row, stop)
-            self.rows.append(HeldRows(self.band, held[0][:n].copy(), lengths[mine], indices[mine], strata[mine]))
+            span = slice(row, stop)
+            self.rows.append(HeldRows(self.band, held[0][:n].copy(), lengths[span], indices[span], strata[span]))
             yield nan[0], nan[1]
             row = stop
 
     def _scan_rows(self, tile: Any, first: int, labels: Any, ranking: Any, space: Any) -> Iterator[tuple[int, int]]:
-        """Scan a tile and hold its events; return the number of NaN in each call, and the index of the first."""
+        """Scan a tile and hold its events; yield the number of NaN in each call of the kernel, and the index of the first."""
         n_rows, zones, (listing, events) = tile[0].shape[0], self.plan.zones.arrays(), space
         above = np.empty((n_rows, self.plan.zones.n_intervals), np.int32)
         label_zones = np.empty(n_rows, np.int32)
@@ -150,17 +158,17 @@ class _BandScan:
     def _rank_nan_labels(self, first: int, n_rows: int) -> None:
         """Rank half-float labels whose score is NaN after all others."""
         if self.hard is not None and is_half(self.plan.shape.dtype):
-            mine = slice(first, first + n_rows)
-            ranks = self.ranks[mine]
-            ranks[(ranks == 0) & (self.hard[mine] >= 0)] = self.plan.shape.n_ranks + 1
+            span = slice(first, first + n_rows)
+            ranks = self.ranks[span]
+            ranks[(ranks == 0) & (self.hard[span] >= 0)] = self.plan.shape.n_ranks + 1
 
     def _rank_many(self, tile: Array, has_nan: bool) -> None:
-        """Keep the scores of more than ``MOST_FUSED`` ranks."""
+        """Hold the ranked scores of a tile if there are more than ``MOST_FUSED`` ranks."""
         shape = self.plan.shape
         step = max(1, shape.tile_scores // tile.shape[1])
         for first in range(0, tile.shape[0], step):
             rows = tile[first : first + step]
-            if not has_nan or is_half(shape.dtype):  # a half float's NaN is the smallest number here
+            if not has_nan or is_half(shape.dtype):  # NaN of half floats are converted to the smallest number
                 self._hold_ranked(partitioned_top(rows, shape.n_ranked))
             else:
                 top = TopRanks(rows.shape[0], shape.n_ranked, shape.dtype)
@@ -216,8 +224,8 @@ class _BandScan:
     def _take(self, candidates: Candidates) -> None:
         """Hold the candidates of a stretch of rows, or the events inside the intervals."""
         zones = self.plan.zones
-        mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
-        labels = None if self.hard is None else self.hard[mine]
+        span = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
+        labels = None if self.hard is None else self.hard[span]
         if self.plan.with_rows:
             for zone, floor in list(enumerate(zones.floors.tolist()))[zones.first_zone :]:
                 ceiling = zones.zone_ceiling(zone, KEY_MAX)
@@ -229,7 +237,8 @@ class _BandScan:
         self.above_parts.append(above)
         self.zone_parts.append(label_zones)
         if self.soft is not None and self.weights is not None:
-            # A weight counts from the first interval below its score: interval j is below all keys from the gap above it on.
+            # Each weight is added at the first interval below its score; ``_finish`` accumulates. A score is above interval j if
+            # its key reaches the floor of the gap above the interval.
             weights = self.soft[candidates.rows(), candidates.classes]
             gaps = zones.floors[0::2][zones.first_zone :]
             n_below = np.searchsorted(gaps[::-1], candidates.keys, side="right")
@@ -249,7 +258,7 @@ class _BandScan:
         self.rows.append(HeldRows(self.band, keys, lengths, indices, strata))
 
     def _hold(self, split: Split, n_events: int, first_row: int) -> None:
-        """Keep the events of some rows; count equal ones together if they are ties or grow too many."""
+        """Hold the events of some rows; count equal events together if most are ties, or once there are too many."""
         plan = self.plan
         self.held.append(split.held(n_events, self.band, first_row, self.strata, self.soft))
         n_held = sum(part.keys.size for part in self.held)
@@ -273,7 +282,7 @@ class _BandScan:
         if counted.n_stored <= most:
             return
         crowd = counted.stored_by_interval(zones.floors)
-        # A single key is always held: it has one entry per set size and stratum.
+        # An interval of a single key is never dropped: it has one entry per set size and stratum.
         low, high = np.array([zones.interval(j) for j in range(zones.n_intervals)], object).T
         crowd[low == high] = 0
         excess = int(crowd.sum()) - most
@@ -290,7 +299,7 @@ class _BandScan:
         above = np.concatenate(self.above_parts or [np.zeros((0, zones.n_intervals), np.int32)])
         label_zones = np.concatenate(self.zone_parts or [np.zeros(0, np.int32)])
         cell_intervals, cells, cell_counts = _sparse_cells(above, label_zones)
-        strata = self.strata[: len(above)]  # none if rows are held: their sets are not known yet
+        strata = self.strata[: len(above)]  # empty if rows are held, since their sets are not known yet
         sums = StrataSums.above(above, label_zones, strata) if shape.strata else StrataSums.empty(zones.n_intervals)
         n_taken, step = _sample_size(n_rows, shape.n_classes)
         in_band = band_counts(above, shape) if above.size else np.zeros(zones.n_intervals, np.int64)
@@ -330,16 +339,16 @@ class _BandScan:
 
 
 def _sample_size(n_rows: int, n_classes: int) -> tuple[int, int]:
-    """Return the rows of a band's sample, about one score in a hundred, and the step between their classes."""
+    """Return the number of rows in a band's sample, of about 1 % of its scores, and the step between the sampled classes."""
     n_scores = max(_LEAST_SAMPLE, n_rows * n_classes >> 7)
     n_taken = min(n_rows, -(-n_scores // n_classes))
     return n_taken, max(1, n_taken * n_classes // n_scores)
 
 
 def band_counts(above: NDArray[np.int32], shape: ScanShape) -> Ints:
-    """Return the scores of a band above each interval, scaled to the rows of the largest band.
+    """Return the number of scores of a band above each interval, scaled to the number of rows of the largest band.
 
-    With the unit, ``2**band_unit``, the sum of a million squares fits an integer.
+    It is counted in units of ``2**band_unit``, so that the sum of a million squares fits into an int64.
     """
     return np.asarray(above.sum(0, dtype=np.int64) * shape.band_rows // above.shape[0] >> shape.band_unit)
 
@@ -350,7 +359,7 @@ def _are_ties(keys: Array) -> bool:
 
 
 def _sparse_cells(above: NDArray[np.int32], label_zones: NDArray[np.int32]) -> tuple[Ints, Ints, Ints]:
-    """Return (interval, cell, count) of the cells of rows, given their scores above intervals and the zones of their labels."""
+    """Return (interval, cell, count) of the cells, given each row's number of scores above intervals and its label's zone."""
     n_intervals, width = above.shape[1], 2 * int(above.max(initial=0)) + 2
     if n_intervals * width > 4 * above.size:
         intervals = np.arange(n_intervals)

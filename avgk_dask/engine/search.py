@@ -269,7 +269,7 @@ class ThresholdSearch:
         return replace(after, so_far=so_far, plan=plan)
 
     def _spans(self, n_nan: int = 0) -> list[Span]:
-        """Return the ranks of each open budget: of its threshold, and of the start of its window."""
+        """Return, for each open budget, the rank of its threshold and the rank of the start of its window."""
         spans: dict[int, list[int]] = {}
         for i in self.open:
             rank = min((*self.budgets, *self.windows)[i] + 1, self.shape.n_scores - n_nan)

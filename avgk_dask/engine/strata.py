@@ -79,19 +79,19 @@ class StrataSums(State):
 
     @classmethod
     def above(cls, above: Array, label_zones: Array, strata: Array) -> StrataSums:
-        """Return the sums over rows, given their scores above each interval of a scan, and the zones of their labels."""
-        names, mine = local_strata(strata)
+        """Return the sums over rows, given each row's number of scores above each interval and its label's zone."""
+        names, indices = local_strata(strata)
         sizes = np.zeros((names.size, above.shape[1]), np.int64)
         hits = np.zeros_like(sizes)
-        add_strata(above, label_zones, mine, sizes, hits)
+        add_strata(above, label_zones, indices, sizes, hits)
         return cls(names, sizes, hits)
 
     @classmethod
     def added(cls, strata: Array, hits: Array, counts: Array | None = None) -> StrataSums:
         """Return the gains by entries of a stratum, with labels and, if not one each, numbers of scores."""
-        names, mine = local_strata(strata)
+        names, indices = local_strata(strata)
         # Sums of integers are exact as floats up to 2**53.
-        sums = (np.bincount(mine, of, names.size).astype(np.int64)[:, None] for of in (counts, hits))
+        sums = (np.bincount(indices, column, names.size).astype(np.int64)[:, None] for column in (counts, hits))
         return cls(names, *sums)
 
     def settled(self) -> Self:
@@ -142,5 +142,5 @@ def local_strata(strata: Array) -> tuple[Ints, Array]:
     highest = int(strata.max(initial=0))
     if highest < _FEW:
         return np.arange(highest + 1), strata
-    names, mine = np.unique(strata, return_inverse=True)
-    return names.astype(np.int64), mine
+    names, indices = np.unique(strata, return_inverse=True)
+    return names.astype(np.int64), indices

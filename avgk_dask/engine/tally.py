@@ -25,7 +25,7 @@ from .strata import StrataRanks, StrataSums, add_up
 _SUM, _VALUE = 1e-2, 1e-3
 #: Scores examined at a time.
 _STRIP = 1 << 18
-#: An interval with at most this many different keys is never dropped: a key has one entry per group and set size.
+#: An interval with at most this many distinct keys is never dropped, since a key needs only one entry per group and set size.
 _FEW_KEYS = 4
 
 
@@ -69,9 +69,9 @@ class BinCounts(State):
 
 @dataclass(frozen=True)
 class DistanceTally(State):
-    """The sum of |label - score|, as exact sums of the higher and of the lower of both."""
+    """The sum of |label - score|, as two exact sums: of the larger of the two values, and of the smaller."""
 
-    #: Scores outside [0, 1], for which it is not defined.
+    #: Number of scores outside [0, 1]; the distance is undefined if there are any.
     n_outside: Count
     higher: ExactSums
     lower: ExactSums
@@ -100,10 +100,13 @@ class DistanceTally(State):
 class LookedRows(State):
     """Counts of examined rows, and of those whose scores are not probabilities."""
 
+    #: Number of examined rows.
     n_looked: Count
-    #: Rows that do not sum to 1; with a score below 0 or above 1; with -inf, or 0, in more than half of the classes.
+    #: Rows that do not sum to 1.
     n_unnormalised: Count
+    #: Rows with a score below 0 or above 1.
     n_outside: Count
+    #: Rows in which more than half of the scores are -inf, or are 0.
     n_infinite: Count
     n_zero: Count
 
@@ -119,7 +122,7 @@ class RowLook:
     def __init__(self, rows: Array, dtype: Dtype) -> None:
         self.rows, self.n_classes = rows, 0
         rounding = 0.0 if not is_float(dtype) or dtype.itemsize > 2 else 1 / 64
-        self.sum_off, self.value_off = _SUM + rounding, _VALUE + rounding
+        self.sum_tolerance, self.value_tolerance = _SUM + rounding, _VALUE + rounding
         self.sums: Floats = np.zeros(rows.size)
         self.low, self.high = np.full(rows.size, np.inf), np.full(rows.size, -np.inf)
         self.n_infinite, self.n_zero = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
@@ -143,10 +146,10 @@ class RowLook:
             self.n_zero[rows] += (values == 0).sum(1)
 
     def counts(self) -> LookedRows:
-        """Return the counts, without rows with NaN."""
+        """Return the counts; rows with NaN are not counted."""
         seen = ~np.isnan(self.low)
-        outside = (self.low < -self.value_off) | (self.high > 1 + self.value_off)
-        off = ~(np.abs(self.sums - 1) <= self.sum_off)
+        outside = (self.low < -self.value_tolerance) | (self.high > 1 + self.value_tolerance)
+        off = ~(np.abs(self.sums - 1) <= self.sum_tolerance)
         half = self.n_classes / 2
         kinds = (seen, seen & off, seen & outside, seen & (self.n_infinite > half), seen & (self.n_zero > half))
         return LookedRows(*(int(rows.sum()) for rows in kinds))
@@ -158,34 +161,34 @@ class ScanTally(CheckedTally):
 
     #: Labels at each rank from 1 on; the first entry counts rows without label, the last one labels beyond all ranks.
     rank_counts: Counts
-    #: Sets by (interval, cell), sparse, with the scores above the interval in: a cell is twice the size of a set, plus 1 if
-    #: the label is in it.
+    #: Number of sets by (interval, cell), sparse. The sets contain the scores above the interval; the cell of a set is twice
+    #: its size, plus 1 if it contains the label.
     cell_intervals: Annotated[Ints, JOINED]
     cells: Annotated[Ints, JOINED]
     cell_counts: Annotated[Ints, JOINED]
-    #: The same by stratum, with a column per interval, and the ranks of the labels of each stratum.
+    #: Sums of the set sizes and hits of each stratum, with a column per interval; and the ranks of its labels.
     strata: StrataSums
     strata_ranks: StrataRanks
-    #: Hard labels in each zone; soft labels' exact weight above each interval, and at each rank.
+    #: Number of hard labels in each zone; exact weight of the soft labels above each interval, and at each rank.
     hits: Counts
     weight_above: ExactSums
     weight_at_rank: ExactSums
-    #: Rows, in one or more parts per band, up to ``max_held`` keys in total ...
+    #: Either rows, in one or more parts per band, with at most ``max_held`` keys in total ...
     max_held: Annotated[int, SAME]
     rows: Annotated[tuple[HeldRows, ...], BY_BAND]
-    #: ... or single events and counted ones of the zones with these floors, up to ``max_events``.
+    #: ... or at most ``max_events`` events, single or counted, of the zones with these floors.
     floors: Annotated[Ints, SAME]
     max_events: Annotated[int, SAME]
     events: HeldEvents
     counted: EventTally
-    #: Bands whose equal events are counted together, and intervals with too many events to hold.
+    #: Number of consecutive bands whose equal events are counted together; and which intervals had too many events to hold.
     n_together: Annotated[int, SAME]
     dropped: Annotated[Bools, ANY]
-    #: All listed scores by zone and bin, and a weighted sample of all scores, with its size.
+    #: Histogram of the listed scores by zone and bin; weighted histogram of a sample of all scores; size of the sample.
     histogram: BinCounts
     sample: BinCounts
     n_sampled: Count
-    #: Bands, and over them the sums and the sums of squares of the scores above each interval (see ``band_counts``).
+    #: Number of bands; sums over bands of the number of scores above each interval, and of its square (see ``band_counts``).
     n_bands: Count
     band_sums: Counts
     band_squares: Counts
@@ -195,7 +198,7 @@ class ScanTally(CheckedTally):
     looked: LookedRows
 
     def settled(self) -> Self:
-        """Return the tally with equal cells added up, and rows or events reduced to the limit."""
+        """Return the tally with equal cells added up; rows are dropped, and events counted or dropped, beyond their limit."""
         (intervals, cells), counts = add_up((self.cell_intervals, self.cells), self.cell_counts)
         tally = replace(self, cell_intervals=intervals, cells=cells, cell_counts=counts)
         if self.max_held and sum(part.keys.size for part in self.rows) > self.max_held:
@@ -204,32 +207,32 @@ class ScanTally(CheckedTally):
 
     @property
     def n_stored(self) -> int:
-        """The number of single events and of entries of counted ones."""
+        """The number of stored entries: single events, and entries of counted events."""
         return int(self.events.keys.size) + self.counted.n_stored
 
     def stored_events(self) -> Ints:
-        """Return the number of these in each interval."""
+        """Return the number of stored entries in each interval."""
         return count_by_interval(self.floors, self.events.keys) + self.counted.stored_by_interval(self.floors)
 
     def _within_limit(self) -> Self:
         """Count the events of crowded intervals together, and drop intervals that still have too many."""
-        share = self.max_events // self.dropped.size
+        limit = self.max_events // self.dropped.size
         keys = np.unique(np.concatenate([np.unique(self.events.keys), self.counted.keys]))
-        few = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size) <= _FEW_KEYS
-        crowded = self.stored_events() > share
+        has_few_keys = np.bincount(intervals_of(self.floors, keys), minlength=self.dropped.size) <= _FEW_KEYS
+        crowded = self.stored_events() > limit
         interval_of = intervals_of(self.floors, self.events.keys)
-        mine = crowded[interval_of]
-        if not self.events.select(mine).are_ties(self.n_together):
-            mine &= few[interval_of]
-        together = self.events.select(mine).counted(self.floors, self.n_together)
+        to_count = crowded[interval_of]
+        if not self.events.select(to_count).are_ties(self.n_together):
+            to_count &= has_few_keys[interval_of]
+        together = self.events.select(to_count).counted(self.floors, self.n_together)
         counted = EventTally.merge([self.counted, together])
-        tally = replace(self, events=self.events.select(~mine), counted=counted)
-        gone = (tally.stored_events() > share) & ~few
-        if not gone.any():
+        tally = replace(self, events=self.events.select(~to_count), counted=counted)
+        to_drop = (tally.stored_events() > limit) & ~has_few_keys
+        if not to_drop.any():
             return tally
         return replace(
             tally,
-            events=tally.events.select(~gone[intervals_of(self.floors, tally.events.keys)]),
-            counted=tally.counted.select(lambda keys, _: ~gone[intervals_of(self.floors, keys)]),
-            dropped=tally.dropped | gone,
+            events=tally.events.select(~to_drop[intervals_of(self.floors, tally.events.keys)]),
+            counted=tally.counted.select(lambda keys, _: ~to_drop[intervals_of(self.floors, keys)]),
+            dropped=tally.dropped | to_drop,
         )

@@ -123,8 +123,8 @@ class _Taker:
         if not self.missing:
             return
         candidates = candidates.at_least(self.ties.key)
-        mine = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
-        hard = None if labels.hard is None else labels.hard[mine]
+        span = slice(candidates.first_row, candidates.first_row + candidates.n_rows)
+        hard = None if labels.hard is None else labels.hard[span]
         _, _, split, n_events = split_candidates(candidates, self.zones, self.zones.no_histogram(), hard)
         taken = min(n_events, self.missing)
         if taken:
@@ -179,9 +179,9 @@ def tally_weights(slabs: Iterable[Array], labels: Array, band: int, plan: Weight
         weights = soft[:, first_class : first_class + slab.shape[1]]
         first_class += slab.shape[1]
         for key in {window.key for window in plan.windows}:
-            mine = encode(weights[keys == key])
+            tied = encode(weights[keys == key])
             for window, parts in zip(plan.windows, histograms, strict=True):
-                inside = mine[(mine >= window.low) & (mine <= window.high)] if window.key == key else mine[:0]
+                inside = tied[(tied >= window.low) & (tied <= window.high)] if window.key == key else tied[:0]
                 if inside.size:
                     parts.append(KeyHistogram.from_keys(inside, plan.most_bins))
     return WeightTally(tuple(KeyHistogram.merge(parts) for parts in histograms))

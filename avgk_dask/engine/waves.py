@@ -46,8 +46,8 @@ def fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> ScanTally:
     within = intervals_of(old.floors, new.floors[1::2])
     parts = []
     for i, j in enumerate(within.tolist()):
-        mine = IntervalEvents(tally.events.between(*old.interval(j)), tally.counted.between(*old.interval(j)))
-        parts.append(_FoldedInterval.from_events(mine, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
+        inside = IntervalEvents(tally.events.between(*old.interval(j)), tally.counted.between(*old.interval(j)))
+        parts.append(_FoldedInterval.from_events(inside, new.interval(i), base_cells(tally, j), bool(tally.dropped[j])))
     by_zone, dropped = np.cumsum(tally.histogram.table().sum(1)), tally.dropped[within]
     is_hard, weights = not len(tally.weight_above), tally.weight_above
     if not is_hard:
@@ -85,9 +85,9 @@ def can_fold(tally: ScanTally, old: ZoneTable, new: ZoneTable) -> bool:
 
 def base_cells(tally: ScanTally, j: int) -> Ints:
     """Return the number of rows in each cell, with their scores above interval j."""
-    mine = tally.cell_intervals == j
-    counts = np.zeros(2 * (int(tally.cells[mine].max(initial=0)) // 2 + 1), np.int64)
-    counts[tally.cells[mine]] = tally.cell_counts[mine]
+    is_j = tally.cell_intervals == j
+    counts = np.zeros(2 * (int(tally.cells[is_j].max(initial=0)) // 2 + 1), np.int64)
+    counts[tally.cells[is_j]] = tally.cell_counts[is_j]
     return counts
 
 
@@ -327,7 +327,7 @@ class _SeenScores:
         return low
 
     def _margin(self, target: float) -> float:
-        """Return the error of the number of scores above a position so far, as an estimate of its share of all.
+        """Return the error, in scores, of estimating the share of all scores above a position from those read so far.
 
         The larger of two estimates: from the spread between rows, and between bands if there are two or more.
         """

@@ -99,7 +99,7 @@ class CsvTable:
                     for name in scores:
                         values = np.asarray(batch.column(name).to_numpy(zero_copy_only=False), np.float64)
                         if not is_checked and (np.abs(values) >= 2.0**53).any():
-                            self._refuse_lost_digits(scores, max_bytes)  # of all columns, in one more read
+                            self._refuse_lost_digits(scores, max_bytes)  # checks all columns, in one more read
                             is_checked = True
                         if name in integers and _has_fractions(values):
                             del integers[name]

@@ -1,4 +1,4 @@
-"""Labels, masks and numbers in files of their own."""
+"""Read labels, masks and numbers from separate files, without scores."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from .npy import NPY_ERRORS, map_header, read_headers, read_member
 from .rows import LABEL_NAMES, check_labels, held_limit, listed, path_advice, reading
 from .tables import Table
 
-#: Rows and bytes of a column of labels read at once.
+#: Maximum number of rows and bytes of a column of labels that are read at once.
 _ROWS, _BYTES = 1 << 16, 1 << 24
 
 
 def open_label_file(path: object, most: int | None = None) -> Array:
     """Return the labels in a file: one class number per sample, or a matrix of probabilities.
 
-    An npy file is mapped to memory and may have more axes, as the scores may. From other files the member or column
-    ``labels`` or ``label`` is read, otherwise the only one, if it has at most ``most`` values and fits into memory. A missing
-    class number means unlabelled, -1.
+    A .npy file is mapped to memory, and may have more axes if the scores do. In other files, the labels are the member or
+    column ``labels`` or ``label``, or the only one; they must fit into memory and have at most ``most`` values. A missing
+    class number becomes -1, which means unlabelled.
     """
     path = check_path(path)
     if path.lower().endswith(".npy"):
-        return _mapped(path)
+        return _map_npy(path)
     if path.lower().endswith(".npz"):
         headers = read_headers(path)
-        name = _only([*headers], "member", path)
+        name = _choose_name([*headers], "member", path)
         shape, dtype, location = headers[name].shape, headers[name].dtype, f"member {name!r} of {path}"
-        _check(shape, dtype, location)
+        _check_values(shape, dtype, location)
         _check_number(math.prod(shape), dtype.itemsize, most, location)
         return read_member(path, name)
-    return _column(as_table(path, None), path, most)
+    return _read_column(as_table(path, None), path, most)
 
 
 def open_mask_file(path: object, most: int | None = None) -> Array:
-    """Return one value per sample from an npy file, mapped to memory; read other files as ``open_label_file`` does."""
+    """Return the mask in a file: a .npy file is mapped to memory, and other files are read as by ``open_label_file``."""
     path = check_path(path)
-    return _mapped(path, masks=True) if path.lower().endswith(".npy") else open_label_file(path, most)
+    return _map_npy(path, masks=True) if path.lower().endswith(".npy") else open_label_file(path, most)
 
 
-def _check(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
-    """Refuse values that are not labels, unless they have three or more axes, which are checked with the scores."""
+def _check_values(shape: tuple[int, ...], dtype: Dtype, location: str) -> None:
+    """Refuse values that cannot be labels. Numbers with three or more axes are checked later, with the scores."""
     if len(shape) < 3 or dtype.kind not in "iuf":
         check_labels(shape, dtype, location)
 
 
 def _check_number(n: int, itemsize: int, most: int | None, location: str) -> None:
-    """Refuse more labels than scores, or than fit into memory, before they are unpacked."""
+    """Refuse labels, before they are unpacked, if there are more than scores, or more than fit into memory."""
     if most is not None and n > most:
         raise LabelsError(
             f"there are more labels than scores: {location} has at least {n:,} labels for {most:,} scores. "
@@ -68,10 +68,10 @@ def _check_number(n: int, itemsize: int, most: int | None, location: str) -> Non
         )
 
 
-def _mapped(path: str, *, masks: bool = False) -> Array:
+def _map_npy(path: str, *, masks: bool = False) -> Array:
     header, offset = map_header(path)
     if not (masks and header.dtype == bool):
-        _check(header.shape, header.dtype, path)
+        _check_values(header.shape, header.dtype, path)
     if 0 in header.shape:
         return np.empty(header.shape, header.dtype.newbyteorder("="))
     with reading(path, *NPY_ERRORS):
@@ -79,8 +79,8 @@ def _mapped(path: str, *, masks: bool = False) -> Array:
     return mapped if header.dtype.isnative else mapped.astype(header.dtype.newbyteorder("="))
 
 
-def _column(table: Table, path: str, most: int | None) -> Array:
-    name = _only(list(table.schema.names), "column", path)
+def _read_column(table: Table, path: str, most: int | None) -> Array:
+    name = _choose_name(list(table.schema.names), "column", path)
     if isinstance(table, CsvTable):
         table = CsvTable(path, name)
     if label_column({name: table.schema.field(name).type}, name, path) is None:
@@ -99,7 +99,7 @@ def _column(table: Table, path: str, most: int | None) -> Array:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _only(names: list[str], kind: str, path: str) -> str:
+def _choose_name(names: list[str], kind: str, path: str) -> str:
     for name in LABEL_NAMES:
         if name in names:
             return name

@@ -15,7 +15,7 @@ import numpy as np
 LOG2_E = 1.4426950408889634
 LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")
 LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
-#: Adding and subtracting it rounds to an integer, which is in the last bits of the sum.
+#: To round a number to an integer, add and subtract this constant. The last bits of the sum are the integer.
 ROUNDING = 1.5 * 2.0**52
 #: Times this, less the excess: the upper half of a float's bits.
 SPLITTER = 2.0**27 + 1

@@ -121,7 +121,7 @@ def ticks_up_to(ax: Axes, whole: float) -> None:
 
     class UpTo(MaxNLocator):
         def tick_values(self, vmin: float, vmax: float) -> Any:
-            share = min(1, whole / vmax)  # of the height
+            share = min(1, whole / vmax)  # share of the height
             self.set_params(nbins=max(1, min(9, int(share * ax.yaxis.get_tick_space()))))
             ticks = np.asarray(super().tick_values(vmin, share * vmax))
             return ticks[ticks <= whole * (1 + 1e-9)]

@@ -100,8 +100,8 @@ def parts_table(result: xr.Dataset, by: str, most: int) -> Table | None:
     worst = [int(i) for i in np.lexsort((-n, coverage)) if n[i] > 0][:most]
     with np.errstate(invalid="ignore", divide="ignore"):
         stderr = np.sqrt(coverage * (1 - coverage) / n)
-    stderr[stderr == 0] = np.nan  # of coverages of 0 and 1, which have no estimate
-    p = result.get(f"{by}_p_value_low")  # with a threshold for each class or group
+    stderr[stderr == 0] = np.nan  # a coverage of 0 or 1 has no estimated standard error
+    p = result.get(f"{by}_p_value_low")  # present if each class or group has its own threshold
     names = result["class_name"].values if by == "class" and "class_name" in result else result[by].values
     rows: list[tuple[str, ...]] = [
         (

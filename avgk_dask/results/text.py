@@ -13,7 +13,7 @@ from ..errors import clean, visible
 #: Escape sequences of the tones of text.
 _TONES = {"strong": "\x1b[1m", "good": "\x1b[32m", "bad": "\x1b[31m", "aside": "\x1b[2m"}
 _GAP = "  "
-#: Width of user-defined names: while other columns can be left out; at least; and at most if lines may have any length.
+#: Width of user-defined names below which other columns are left out; minimum width; maximum width in lines of any length.
 _NAME_WIDTH, _LEAST_NAME, _MOST_NAME = 16, 8, 400
 #: A number with its standard error and unit, ``k = 5``, or a word: never broken across lines.
 _UNBROKEN = re.compile(r"k [=+] \S+|\S+ ±\S+ (?:%|points)\S*|\S+ (?:%|±\S+|points|kB|MB|GB|TB)(?![\w%])\S*|\S+")

@@ -29,7 +29,7 @@ _TILE = 1 << 16
 class AboveTally(State):
     """Counts of the sets {key >= first} for each first key, in ascending order."""
 
-    #: Sum of the set sizes, and of their squares, which is at most C times as much and must fit 2**63.
+    #: Sum of the set sizes; and sum of their squares, which is at most C times the first sum and must be below 2**63.
     n_labels: Counts
     squares: Counts
     #: Hard labels with keys from each first key up to the next, and the exact sums of soft labels there.

@@ -1,11 +1,12 @@
 """The thresholds of groups, each found on the group's own samples. All groups share the reads.
 
-A pilot may miss classes in a store that is sorted by class, so there is one floor for all groups, with two to four
-times as many scores above it as the largest budget has. If those fit in memory, the first scan retains them, sorted by
-group, which settles every threshold. Otherwise it counts scores and labels by group in cells of 2**b keys, a million in
-total, with the lowest and highest key in each. The next scan retains the keys in the cells that contain thresholds,
-whose number is then known. Between two scans each (group, budget) is a target: a bracket of keys, or of samples at one
-key, and the counts of the scores before it.
+A pilot may miss classes in a store that is sorted by class, so one floor serves all groups. The number of scores above
+it is two to four times the number of labels of the largest budget. If these scores fit in memory, the first scan
+retains them, sorted by group, which settles every threshold. Otherwise it counts scores and labels by group in cells of
+2**b keys, a million in total, with the lowest and highest key in each. The next scan retains the keys in the cells that
+contain thresholds, since their number is then known. Each (group, budget) is a target. Between two scans, its state is
+a bracket that contains the threshold, and the number of scores before the bracket. A bracket is an interval of keys or,
+if the key of the threshold is known, an interval of samples with ties at it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from ..kernels.keys import NAN_KEY, key_range
 from ..threads import in_threads
 from .group_scan import CellCounts, GroupBrackets, GroupPlan, GroupTally, group_pass
 
-#: The first scan lists two to four times this multiple of the largest budget, since thresholds of groups differ.
+#: The first scan lists at least this multiple of the largest budget, usually twice that, since thresholds of groups differ.
 GENEROUS = 2
-#: More scans than any search needs: brackets shrink at least by half with each.
+#: More scans than any search needs, since each at least halves the brackets.
 _MOST_SCANS = 200
-#: No limit to the keys that a scan lists in a band: those inside the brackets are fewer.
+#: A scan may list any number of keys in a band, since only those inside the brackets are retained.
 _ALL = 1 << 62
 #: Keys sorted at once.
 _AT_ONCE = 1 << 20
@@ -43,14 +44,14 @@ _CHANGED = "the scores changed between two reads. Write them to a store first."
 
 @dataclass(frozen=True)
 class Targets:
-    """The (group, budget) pairs, as columns: the bracket of the threshold or of the last kept tie.
+    """The (group, budget) pairs, as columns: the bracket of the threshold or, once that is known, of the last kept tie.
 
-    All scores above a bracket, or before it among ties, are in the sets.
+    All scores above a bracket of keys, and all ties before a bracket of samples, are in the sets.
     """
 
     groups: Ints
     budgets: Ints
-    #: Rank of the threshold among the scores at or below the bracket's top, and how many of those belong to the sets.
+    #: Among the scores in and below the bracket: rank of the threshold, and number of scores that belong to the sets.
     ranks: Ints
     left: Ints
     #: Labels in the sets so far; final once the target is settled.
@@ -59,7 +60,7 @@ class Targets:
     keys: Ints
     known: Bools
     open: Bools
-    #: The bracket, and the number of scores inside, which is an upper bound if some may be NaN.
+    #: The bracket: lowest and highest key, first and last sample, and number of scores (an upper bound if some may be NaN).
     lows: Ints
     highs: Ints
     firsts: Ints
@@ -79,7 +80,7 @@ class Targets:
         return Targets(*(getattr(self, field.name)[numbers] for field in fields(self)))
 
     def move_below(self, numbers: Ints, n_inside: Ints, n_hits: Ints, lowest: int) -> Targets:
-        """Return the targets after some brackets, which held too few scores, are replaced by all keys below them."""
+        """Move the brackets of some targets, which contain too few scores, to the keys below them; return all targets."""
         chosen = self.select(numbers)
         more, taken = chosen.lows > lowest, np.minimum(n_inside, chosen.left)
         return self.update(
@@ -96,15 +97,15 @@ class Targets:
     def settle_ties(
         self, numbers: Ints, keys: Ints, left: Ints, hits: Ints, n_ties: Ints, n_tied_labels: Ints
     ) -> Targets:
-        """Return the targets after the thresholds of some are known, with ``left`` of the ties in the sets.
+        """Set the keys of the thresholds of some targets, with ``left`` of the ties in the sets; return all targets.
 
-        If only some ties are kept, and some ties are labels, the target stays open: its samples are searched next.
+        If only some ties are kept, and some ties are labels, the target stays open: the last kept tie is searched next.
         """
         n_kept = np.minimum(left, n_ties)
         hits = hits + np.where(n_kept == n_ties, n_tied_labels, 0)
-        still = (n_kept > 0) & (n_kept < n_ties) & (n_tied_labels > 0)
+        stays_open = (n_kept > 0) & (n_kept < n_ties) & (n_tied_labels > 0)
         return self.update(
-            numbers, left=n_kept, hits=hits, keys=keys, known=True, open=still, lows=keys, highs=keys, sizes=n_ties
+            numbers, left=n_kept, hits=hits, keys=keys, known=True, open=stays_open, lows=keys, highs=keys, sizes=n_ties
         )
 
 
@@ -116,7 +117,7 @@ class OpenBrackets:
     #: Numbers of the open targets, and the bracket of each.
     targets: Ints
     indices: Ints
-    #: Number of scores of each bracket (an upper bound), and whether a scan retains their keys or counts them in cells.
+    #: Number of scores in each bracket (an upper bound); and whether the scan retains their keys (or counts them in cells).
     sizes: Ints
     held: bool
 
@@ -134,9 +135,9 @@ class OpenBrackets:
         return cls(brackets, numbers, indices, sizes, bool(sizes.sum() <= most_held))
 
     def check_sizes(self, sizes: Ints, ends: tuple[int, int]) -> None:
-        """Raise ScoresError if brackets hold other numbers of scores than before.
+        """Raise ScoresError if the number of scores in a bracket has changed.
 
-        Brackets that reach the lowest or highest key may hold fewer: their former sizes may include NaN.
+        It may be lower in a bracket that reaches the lowest or highest key, since the former number may include NaN.
         """
         fewer = (sizes < self.sizes) & (self.brackets.lows > ends[0]) & (self.brackets.highs < ends[1])
         if (fewer | (sizes > self.sizes)).any():
@@ -144,7 +145,7 @@ class OpenBrackets:
 
 
 def narrow_brackets(targets: Targets, previous: OpenBrackets, counts: CellCounts, ends: tuple[int, int]) -> Targets:
-    """Narrow brackets, or settle their targets, by the counts of cells. ``ends`` are the lowest and the highest key."""
+    """Narrow brackets, or settle their targets, using the counts of cells. ``ends`` are the lowest and the highest key."""
     b, numbers, chosen = previous.brackets, previous.targets, targets.select(previous.targets)
     scores, labels = (np.concatenate([[0], np.cumsum(column)]) for column in (counts.scores, counts.labels))
     starts = np.searchsorted(counts.cells, b.cells)  # the first nonempty cell of each bracket
@@ -156,13 +157,13 @@ def narrow_brackets(targets: Targets, previous: OpenBrackets, counts: CellCounts
     single = ~chosen.known & ~short & (chosen.lows == chosen.highs)
     ties = chosen.lows, chosen.left, chosen.hits, n_inside, n_hits
     targets = targets.settle_ties(numbers[single], *(column[single] for column in ties))
-    # For the others, the cell that holds the score at the rank: its ends, keys or samples, and the scores before it.
+    # For the other targets, find the cell that contains the score at the rank, its bounds, and the number of scores before it.
     wide = ~short & ~single
     numbers, at, chosen = numbers[wide], previous.indices[wide], chosen.select(wide)
     cell = np.searchsorted(scores, scores[starts[at]] + np.where(chosen.known, chosen.left, chosen.ranks)) - 1
     before, n, n_tied = scores[cell] - scores[starts[at]], counts.scores[cell], counts.labels[cell]
     hits, by_sample = chosen.hits + labels[cell] - labels[starts[at]], b.are_samples[at]
-    # The ends of cells of samples follow from their number; those of cells of keys were counted.
+    # The bounds of a cell of samples follow from its number; the scan recorded those of cells of keys.
     samples = b.bases[at] + ((counts.cells[cell] - b.cells[at]) << b.shifts[at])
     last = np.minimum(samples + (np.int64(1) << b.shifts[at]) - 1, b.last_samples[at])
     low, high = np.where(by_sample, samples, counts.lows[cell]), np.where(by_sample, last, counts.highs[cell])
@@ -172,21 +173,21 @@ def narrow_brackets(targets: Targets, previous: OpenBrackets, counts: CellCounts
     targets = targets.update(numbers[~tied], **{name: column[~tied] for name, column in columns.items()})
     ties = np.where(by_sample, chosen.keys, low), chosen.left - before, hits, n, n_tied
     targets = targets.settle_ties(numbers[tied], *(column[tied] for column in ties))
-    # The label is the last score of its cell in a single sample: it is in the sets only if the whole cell is.
+    # If a bracket is a single sample, its first cell ends with the label: the label is kept only if the whole cell is.
     at_samples = numbers[by_sample]
-    still = targets.open[at_samples] & ~b.are_rows[at][by_sample]
-    return targets.update(at_samples, firsts=low[by_sample], lasts=high[by_sample], open=still)
+    stays_open = targets.open[at_samples] & ~b.are_rows[at][by_sample]
+    return targets.update(at_samples, firsts=low[by_sample], lasts=high[by_sample], open=stays_open)
 
 
 def settle_keys(targets: Targets, previous: OpenBrackets, rows: Sequence[HeldRows], ends: tuple[int, int]) -> Targets:
-    """Settle targets by all keys inside their brackets."""
+    """Settle targets using all keys inside their brackets."""
     held = _BracketKeys.gather(rows, previous.sizes.size)
     sizes, n_labels = np.diff(held.starts), np.diff(held.label_starts)
     previous.check_sizes(sizes, ends)
     numbers, brackets, chosen = previous.targets, previous.indices, targets.select(previous.targets)
     short = ~chosen.known & (sizes[brackets] < chosen.ranks)
-    few = brackets[short]
-    targets = targets.move_below(numbers[short], sizes[few], n_labels[few], ends[0])
+    short_brackets = brackets[short]
+    targets = targets.move_below(numbers[short], sizes[short_brackets], n_labels[short_brackets], ends[0])
     numbers, brackets, chosen = numbers[~short], brackets[~short], chosen.select(~short)
     keys, n_above, n_ties = held.thresholds(brackets, np.where(chosen.known, 1, chosen.ranks))
     labels = held.keys[held.labels].astype(np.int64)
@@ -197,14 +198,14 @@ def settle_keys(targets: Targets, previous: OpenBrackets, rows: Sequence[HeldRow
     targets = targets.settle_ties(numbers, keys, left, chosen.hits + last - high, n_ties, high - low)
     cut = targets.open[numbers]
     cut_columns = brackets[cut], keys[cut], targets.left[numbers[cut]]
-    hits = [held.labels_among_ties(*each) for each in zip(*(of.tolist() for of in cut_columns), strict=True)]
+    hits = [held.labels_among_ties(*each) for each in zip(*(column.tolist() for column in cut_columns), strict=True)]
     at = numbers[cut]
     return targets.update(at, hits=targets.hits[at] + np.array(hits, np.int64), open=False)
 
 
 @dataclass(frozen=True)
 class _BracketKeys:
-    """All keys by bracket, in row-major order within each; and the indices of the labels among them, ascending."""
+    """The keys of each bracket, in row-major order; and the indices of the labels among all keys, ascending."""
 
     keys: Array
     starts: Ints
@@ -213,7 +214,7 @@ class _BracketKeys:
 
     @classmethod
     def gather(cls, rows: Sequence[HeldRows], n: int) -> _BracketKeys:
-        """Gather by bracket the keys of rows whose strata are brackets."""
+        """Sort keys by bracket. The strata of the rows are the numbers of their brackets."""
         sizes = np.zeros(n, np.int64)
         for part in rows:
             sizes += np.bincount(part.strata, part.lengths, n).astype(np.int64)
@@ -259,7 +260,7 @@ class _BracketKeys:
 
 
 def bisect(values: Array, first: Ints, last: Ints, keys: Ints, right: bool) -> Ints:
-    """Search each key in a slice of ``values``, which ascends there, as ``numpy.searchsorted`` does in a whole array.
+    """Search each key in its own ascending slice of ``values``, as ``numpy.searchsorted`` does in a whole array.
 
     Examples
     --------
@@ -267,11 +268,11 @@ def bisect(values: Array, first: Ints, last: Ints, keys: Ints, right: bool) -> I
     [1, 4]
     """
     low, high = first.copy(), last.copy()
-    while (going := low < high).any():
+    while (unfinished := low < high).any():
         middle = (low + high) // 2
-        value = values[np.where(going, middle, 0)]
-        up = going & ((value <= keys) if right else (value < keys))
-        low, high = np.where(up, middle + 1, low), np.where(going & ~up, middle, high)
+        value = values[np.where(unfinished, middle, 0)]
+        up = unfinished & ((value <= keys) if right else (value < keys))
+        low, high = np.where(up, middle + 1, low), np.where(unfinished & ~up, middle, high)
     return low
 
 
@@ -286,13 +287,13 @@ class GroupSearch:
     n_groups: int
     groups: range
     pilot: Pass | None
-    #: The lowest key that the first scan lists, and the lowest and highest key of the pilot.
+    #: The lowest key that the first scan lists; and the lowest and highest key in the pilot's sample.
     floor: int
     usual: tuple[int, int]
-    #: Whether the first scan retains keys, unless there are too many, or counts them in cells.
+    #: Whether the first scan retains keys (it drops them if there are too many) or counts them in cells.
     holds: bool = True
     targets: Targets | None = None
-    #: The ranks of the labels of each group, with the samples without a label.
+    #: The ranks of the labels of each group, including samples without a label.
     ranks: StrataRanks | None = None
     n_scans: int = 0
 
@@ -354,7 +355,7 @@ class GroupSearch:
         ((low, _),) = generous_brackets(sample, [share], self.shape.dtype)
         listed = int(sample.weights[sample.keys >= low].sum()) * self.shape.n_scores // sample.n_scores
         holds = (self.shape.n_scores if low == lowest else listed) <= self.shape.max_held
-        # A bracket of keys has more than one key; a bracket with a single key is one of samples.
+        # A bracket of keys must have two or more: one with a single key would be taken for a bracket of samples.
         floor, usual = min(low, top - 1), (sample.lowest, sample.highest)
         return replace(self, pilot=None, floor=floor, usual=usual, holds=holds)
 

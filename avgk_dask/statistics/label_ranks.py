@@ -355,7 +355,7 @@ class RiskCurve:
         """Return the curve at the edges of a read."""
         weights = heavy = n_heavy = tally.hits
         whole = 1
-        if len(tally.weights):  # of soft labels
+        if len(tally.weights):  # the labels are soft
             (weights, whole), (heavy, _) = tally.weights.integers(), tally.heavy_weights.integers()
             n_heavy = tally.heavy_counts
         n, n_labelled = tally.n_rows, tally.n_labelled

@@ -1,6 +1,6 @@
 """Compiled kernels that count: bits of numbers, the events that a scan holds, keys by group, and scores at given keys.
 
-``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
+The docstrings are in ``kernels/numpy``. All kernels release the GIL and use one thread, since Dask uses the cores.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def move_cells(keys: Any, rows_of: Any, bases: Any, hits: Any, key: int, n_ties:
             if tie or keys[t] > key:
                 cell += 2 + (hits[t] != 0)
             t += 1
-        if not 0 <= base <= cell < changes.size:  # of a forged file
+        if not 0 <= base <= cell < changes.size:  # the file is forged
             raise IndexError("a set has more labels than there are classes")
         changes[base] -= 1
         changes[cell] += 1

@@ -1,6 +1,6 @@
 """Compiled kernels that turn logits into probabilities, sum their losses, and mix them.
 
-``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
+The docstrings are in ``kernels/numpy``. All kernels release the GIL and use one thread, since Dask uses the cores.
 
 Exponentials and logarithms are our own: sums, products and divisions of float64 alone, never fused, in a fixed order. So the
 same bits come out on any machine, which neither NumPy's nor the C library's promise.
@@ -134,7 +134,7 @@ def _lane_sum(terms: Any) -> Any:
     """Return the sum of terms, a multiple of the lanes of them, in one order: the c-th goes to lane c mod 8."""
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
     for block in range(terms.size // LANES):
-        at = _U(block) * _U(LANES)  # signed indices would be tested for negative ones
+        at = _U(block) * _U(LANES)  # numba would test whether a signed index is negative
         a0 += terms[at]
         a1 += terms[at + _U(1)]
         a2 += terms[at + _U(2)]

@@ -1,10 +1,10 @@
 """Compiled kernels that find the highest scores of a row, in order, and sum over all pairs of two sorted columns.
 
-``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
+The docstrings are in ``kernels/numpy``. All kernels release the GIL and use one thread, since Dask uses the cores.
 
-The r-th highest of a row's *lane maxima* (maxima of interleaved groups) is a value that at least r scores
-reach, and few more: one vectorised fold of the row finds it. Indices that are sums are unsigned, since a test
-for negative ones keeps the compiler from using vector instructions.
+At least r scores of a row reach the r-th highest of its *lane maxima* (maxima of interleaved groups), and
+usually few more. One vectorised fold of the row finds it. Computed indices are unsigned: for signed ones,
+numba tests whether they are negative, and the compiler cannot use vector instructions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _fold(row: Any, width: int, lanes: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _count_greater(values: Any, n: int, ranks: Any) -> None:
-    """Write the number of greater ones for each of n values; in whole registers, so that later entries are overwritten."""
+    """Write how many of n values exceed each of them. Whole registers are written, so entries after the n-th change too."""
     padded = (n + ROW_LANES - 1) // ROW_LANES * ROW_LANES
     for t in range(padded):
         ranks[t] = 0
@@ -102,7 +102,7 @@ def _order_top(near: Any, n: int, rest: Any, ranks: Any, ordered: Any, taken: An
         for p in range(r):
             top[i, p] = ordered[p] if p < n else rest
         return
-    # Equal scores share a rank: the entries after it, which are never written, are theirs as well.
+    # Equal scores share a rank, so they write one entry. The entries that they leave unwritten after it have the same score.
     for t in range(n):
         ordered[ranks[t]] = near[t]
         taken[ranks[t]] = True

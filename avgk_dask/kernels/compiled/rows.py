@@ -1,11 +1,11 @@
 """Compiled kernels that list the scores of rows from a floor up, find the labels, and count by zones of keys.
 
-``kernels/numpy`` says what each does. All release the GIL and none is parallel: Dask owns the cores.
+The docstrings are in ``kernels/numpy``. All kernels release the GIL and use one thread, since Dask uses the cores.
 
-A first look compares a whole row with the floor, vectorised, into a byte for each score, and then
-tests eight bytes at once: only the few scores of interest are touched singly. ``not (x < floor)`` is
-true for NaN too, so finding NaN costs nothing. Indices that are sums are unsigned, since a test for
-negative ones keeps the compiler from using vector instructions.
+A vectorised comparison of a whole row with the floor writes one byte per score. These bytes are tested
+eight at a time, so only the few scores above the floor are processed one by one. ``not (x < floor)`` is
+also true for NaN, so finding NaN costs nothing. Computed indices are unsigned: for signed ones, numba
+tests whether they are negative, and the compiler cannot use vector instructions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from . import notice_changes
 from .ranks import _order_top, _row_floor
 
-#: Rows up to this long are looked at score by score: a first look would not pay.
+#: Rows up to this long are processed score by score, which is faster for them than the vectorised comparison.
 _SHORT = 32
 _U = np.uint64
 
@@ -36,9 +36,9 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _gather_short(row: Any, bits: Any, magnitude: Any, floor: Any, classes: Any, keys: Any, n: int, near: Any) -> Any:
-    """List the scores of a short row that are at least ``floor`` after n others, and copy all but NaN to ``near``.
+    """Append the scores of a short row that are at least ``floor`` to the n listed ones; copy all but NaN to ``near``.
 
-    Return the numbers of listed and of copied scores.
+    Return the new number of listed scores, and the number of copied scores.
     """
     n_near = np.int64(0)
     for t in range(row.size):
@@ -137,8 +137,8 @@ def rank_labels(
 ) -> None:
     """Write the rank of each row's label in its row, from the listed scores if these suffice.
 
-    All scores that rank before a listed label are listed. A label that is not listed ranks after all that are, beyond
-    ``n_ranks`` if that many are; otherwise the row is read again.
+    If the label is listed, so are all scores that rank before it. If it is not, it ranks after all listed scores: its rank
+    exceeds ``n_ranks`` if at least ``n_ranks`` scores are listed, and otherwise the whole row is compared with it.
     """
     n_classes = values.shape[1]
     for i in range(offsets.size - 1):
@@ -150,12 +150,12 @@ def rank_labels(
         index = indices[first_row + i]
         higher = 0
         if index >= 0:
-            mine = keys[first:last]
-            key = mine[index]
-            for t in range(mine.size):
-                higher += mine[t] > key
+            row_keys = keys[first:last]
+            key = row_keys[index]
+            for t in range(row_keys.size):
+                higher += row_keys[t] > key
             for t in range(index):
-                higher += mine[t] == key
+                higher += row_keys[t] == key
         elif last - first >= n_ranks:
             higher = n_ranks
         else:
@@ -176,10 +176,10 @@ notice_changes(gather_above, _row_floor, _order_top)
 
 @njit(nogil=True, cache=True, inline="always")
 def _find_zone(key: Any, floors: Any, starts: Any, lowest: Any, table_shift: Any) -> Any:
-    """Return the zone of a key that is not below the last one."""
+    """Return the zone of a key; the key must not be below the lowest floor."""
     start = (np.uint64(key) - lowest) >> table_shift
     zone = _U(starts[min(start, _U(starts.size - 1))])
-    zone += _U(key < floors[zone])  # at most one step is the usual case: taken without a branch
+    zone += _U(key < floors[zone])  # usually at most one step is needed: this one has no branch
     while key < floors[zone]:
         zone += _U(1)
     return zone
@@ -232,8 +232,8 @@ def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: in
 def scan_rows(
     tile: Any, first_row: int, listing: Any, events: Any, zones: Any, labels: Any, tallies: Any, ranking: Any
 ) -> tuple[int, int, int, int]:
-    # Every return to Python waits for its lock while other threads decode chunks: so there is only one. Rows are listed a few
-    # at a time, so that the lists stay in cache.
+    # A return to Python must wait for the GIL while other threads decode chunks, so there is only one. Only a few rows are
+    # listed at a time, so that the lists stay in the cache.
     values, (offsets, classes, keys, _) = tile[0], listing
     hard, indices, ranks, n_ranks = labels
     above, label_zones, histogram = tallies
@@ -250,8 +250,8 @@ def scan_rows(
         if n_ranks > 0:
             find_labels(hard, row, listed, classes, indices)
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
-        mine = above[row:stop], label_zones[row:stop], histogram
-        n_events = split_rows((keys, classes, listed), zones, mine, hard[row:stop], row, n_events, events)
+        row_tallies = above[row:stop], label_zones[row:stop], histogram
+        n_events = split_rows((keys, classes, listed), zones, row_tallies, hard[row:stop], row, n_events, events)
         row = stop
     return row, n_nan, first_nan, n_events
 
@@ -264,7 +264,7 @@ def hold_rows(
     held_keys, lengths = held
     hard, indices, ranks, n_ranks = labels
     floors, shifts = zones[0], zones[1]
-    first_zone = np.int64(zones[2][-1])  # 1 where nothing can lie above the interval
+    first_zone = np.int64(zones[2][-1])  # 1 if no key can be above the interval, else 0
     last_bin = np.uint64(histogram.shape[1] - 1)
     n = 0
     n_nan = 0
@@ -284,7 +284,7 @@ def hold_rows(
         for t in range(offsets[stop - row]):
             key = keys[t]
             held_keys[_U(n + t)] = key
-            zone = max(first_zone, np.int64(key < floors[0]))  # the gap above, or the one interval
+            zone = max(first_zone, np.int64(key < floors[0]))  # 0: the gap above the interval; 1: the interval
             bin_ = (np.uint64(key) - np.uint64(floors[zone])) >> shifts[zone]
             histogram[zone, min(bin_, last_bin)] += 1
         n += offsets[stop - row]

@@ -32,12 +32,12 @@ def join_bins(
     joined = first >> np.int64(shift)
     moved = first - (joined << np.int64(shift))
     starts, _ = runs_of(joined)
-    mine = sums[:, order] if order.size else np.array([[1], [0], [0]]) * np.ones(bins.size, np.int64)
-    more = np.stack([np.zeros_like(moved), moved & ((1 << low_bits) - 1), moved >> np.int64(low_bits)]) * mine[0]
+    ordered = sums[:, order] if order.size else np.array([[1], [0], [0]]) * np.ones(bins.size, np.int64)
+    more = np.stack([np.zeros_like(moved), moved & ((1 << low_bits) - 1), moved >> np.int64(low_bits)]) * ordered[0]
     n = int(starts.size)
     new_bins[:n] = joined[starts]
     if n:
-        new_sums[:, :n] = np.add.reduceat(mine + more, starts, axis=1)
+        new_sums[:, :n] = np.add.reduceat(ordered + more, starts, axis=1)
     return n
 
 
@@ -92,15 +92,15 @@ def step_events(starts: Any, keys: Any, rows: Any, bases: Any, hits: Any, steps:
     ``starts[j + 1]``, row by row; ``bases`` are the cells of their rows before them.
     """
     intervals = np.repeat(np.arange(starts.size - 1), np.diff(starts))
-    mine = slice(starts[0], starts[-1])
-    firsts, stretch = runs_of(rows[mine], intervals)
-    descending = np.lexsort((~keys[mine], stretch))
-    is_label = hits[mine][descending] != 0
-    n_labels, base = np.cumsum(is_label), bases[mine][firsts][stretch]
+    span = slice(starts[0], starts[-1])
+    firsts, stretch = runs_of(rows[span], intervals)
+    descending = np.lexsort((~keys[span], stretch))
+    is_label = hits[span][descending] != 0
+    n_labels, base = np.cumsum(is_label), bases[span][firsts][stretch]
     before = (n_labels[firsts] - is_label[firsts])[stretch]  # labels of earlier rows
     inside = (base & 1) | (n_labels > before)
     sizes = (base >> 1) + 1 + np.arange(stretch.size) - firsts[stretch]
-    steps[mine][descending] = 4 * sizes + 2 * is_label + inside
+    steps[span][descending] = 4 * sizes + 2 * is_label + inside
 
 
 def group_order(groups: Any, starts: Any, order: Any) -> None:

@@ -38,17 +38,17 @@ def gather_above(tile: Any, first_row: int, listing: Any, ranking: Any) -> tuple
     first_nan, row = -1, first_row
     while row < last and n + n_classes <= keys.size:
         # As many rows as would fit if all of their scores were listed.
-        mine = slice(row, min(last, row + (keys.size - n) // n_classes))
-        listed_rows, listed = np.nonzero(values[mine] >= floor)
+        span = slice(row, min(last, row + (keys.size - n) // n_classes))
+        listed_rows, listed = np.nonzero(values[span] >= floor)
         space = slice(n, n + listed.size)
-        classes[space], keys[space] = listed, keys_from_bits(bits[mine][listed_rows, listed], magnitude)
-        counts = np.bincount(listed_rows, minlength=mine.stop - row)
-        offsets[row + 1 - first_row : mine.stop + 1 - first_row] = n + np.cumsum(counts)
+        classes[space], keys[space] = listed, keys_from_bits(bits[span][listed_rows, listed], magnitude)
+        counts = np.bincount(listed_rows, minlength=span.stop - row)
+        offsets[row + 1 - first_row : span.stop + 1 - first_row] = n + np.cumsum(counts)
         if ranked.shape[1]:
-            order_rows(values[mine], missing, ranked[mine])
-        more_nan, nan = count_nan(values[mine])
+            order_rows(values[span], missing, ranked[span])
+        more_nan, nan = count_nan(values[span])
         first_nan = row * n_classes + nan if more_nan and not n_nan else first_nan
-        n, n_nan, row = space.stop, n_nan + more_nan, mine.stop
+        n, n_nan, row = space.stop, n_nan + more_nan, span.stop
     return row, n_nan, first_nan
 
 
@@ -65,11 +65,11 @@ def rows_of(offsets: Any) -> Any:
 
 def find_labels(labels: Any, first_row: int, offsets: Any, classes: Any, indices: Any) -> None:
     """Write the index of each row's label among the listed scores of its row, -1 where it is not listed."""
-    mine = slice(first_row, first_row + offsets.size - 1)
+    span = slice(first_row, first_row + offsets.size - 1)
     rows = rows_of(offsets)
-    hits = np.flatnonzero(classes[offsets[0] : offsets[-1]] == labels[mine][rows])
-    indices[mine] = -1
-    indices[mine][rows[hits]] = hits + offsets[0] - offsets[rows[hits]]
+    hits = np.flatnonzero(classes[offsets[0] : offsets[-1]] == labels[span][rows])
+    indices[span] = -1
+    indices[span][rows[hits]] = hits + offsets[0] - offsets[rows[hits]]
 
 
 def ranks_in_rows(values: Any, labels: Any) -> tuple[Any, Any]:
@@ -88,10 +88,10 @@ def rank_labels(
     It is ``n_ranks`` + 1 for all beyond ``n_ranks`` and for a label whose score is NaN, and 0 for a negative label. The
     scores of the rows from ``first_row`` on are listed down to some floor, with the labels at their ``indices``.
     """
-    mine = slice(first_row, first_row + offsets.size - 1)
-    higher, is_nan = ranks_in_rows(values[mine], labels[mine])
+    span = slice(first_row, first_row + offsets.size - 1)
+    higher, is_nan = ranks_in_rows(values[span], labels[span])
     beyond = is_nan | (higher > n_ranks)
-    ranks[mine] = np.where(labels[mine] < 0, 0, 1 + np.where(beyond, n_ranks, higher))
+    ranks[span] = np.where(labels[span] < 0, 0, 1 + np.where(beyond, n_ranks, higher))
 
 
 #: Numbers that are counted at a time.
@@ -124,10 +124,10 @@ def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: in
     none). Returns the number of events.
     """
     (keys, classes, offsets), (above, label_zones, histogram) = listed, tallies
-    mine, n_zones = slice(offsets[0], offsets[-1]), zones[0].size
-    zone_of, rows = _zones_of(keys[mine], zones), rows_of(offsets)
-    is_label = classes[mine] == labels[rows]
-    _count_zones(keys[mine], zone_of, zones, histogram)
+    span, n_zones = slice(offsets[0], offsets[-1]), zones[0].size
+    zone_of, rows = _zones_of(keys[span], zones), rows_of(offsets)
+    is_label = classes[span] == labels[rows]
+    _count_zones(keys[span], zone_of, zones, histogram)
     label_zones[:] = n_zones
     label_zones[rows[is_label]] = zone_of[is_label]
     for part, counts in _zone_counts(offsets, zone_of, n_zones):
@@ -135,7 +135,7 @@ def split_rows(listed: Any, zones: Any, tallies: Any, labels: Any, first_row: in
     inside = np.flatnonzero(zone_of % 2)
     row, j = rows[inside], zone_of[inside] // 2
     bases = 2 * above[row, j] + (label_zones[row] <= 2 * j)
-    columns = j, keys[mine][inside], first_row + row, bases, classes[mine][inside], is_label[inside]
+    columns = j, keys[span][inside], first_row + row, bases, classes[span][inside], is_label[inside]
     for column, values in zip(events, columns, strict=True):
         column[n_events : n_events + inside.size] = values
     return n_events + int(inside.size)
@@ -157,12 +157,12 @@ def scan_rows(
         stop, more_nan, nan = gather_above(tile, row, listing, ranking)
         first_nan = first_nan if n_nan else nan
         n_nan += more_nan
-        listed, mine = offsets[: stop - row + 1], slice(row, stop)
+        listed, span = offsets[: stop - row + 1], slice(row, stop)
         if n_ranks > 0:
             find_labels(hard, row, listed, classes, indices)
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
-        to = above[mine], label_zones[mine], histogram
-        n_events = split_rows((keys, classes, listed), zones, to, hard[mine], row, n_events, events)
+        to = above[span], label_zones[span], histogram
+        n_events = split_rows((keys, classes, listed), zones, to, hard[span], row, n_events, events)
         row = stop
     return row, n_nan, first_nan, n_events
 
@@ -189,10 +189,10 @@ def hold_rows(
         if n_ranks > 0:
             rank_labels(values, hard, indices, row, listed, keys, n_ranks, ranks)
         lengths[row:stop] = np.diff(listed)
-        mine = keys[: listed[-1]]
-        held_keys[n : n + mine.size] = mine
-        _count_zones(mine, _zones_of(mine, zones), zones, histogram)
-        n += mine.size
+        listed_keys = keys[: listed[-1]]
+        held_keys[n : n + listed_keys.size] = listed_keys
+        _count_zones(listed_keys, _zones_of(listed_keys, zones), zones, histogram)
+        n += listed_keys.size
         row = stop
     return row, n_nan, first_nan, n
 
@@ -244,10 +244,10 @@ def _zone_counts(offsets: Any, zone_of: Any, n_zones: int, n_more: int = 0) -> I
     n_rows = offsets.size - 1
     step = max(1, _COUNTED // (n_zones + n_more))
     for first in range(0, n_rows, step):
-        mine = offsets[first : first + step + 1]
-        zone = zone_of[mine[0] - offsets[0] : mine[-1] - offsets[0]]
-        n, inside = mine.size - 1, zone < n_zones
-        places = (rows_of(mine) * n_zones + zone)[inside]
+        part = offsets[first : first + step + 1]
+        zone = zone_of[part[0] - offsets[0] : part[-1] - offsets[0]]
+        n, inside = part.size - 1, zone < n_zones
+        places = (rows_of(part) * n_zones + zone)[inside]
         yield slice(first, first + n), np.bincount(places, minlength=n * n_zones).reshape(n, n_zones)
 
 

@@ -144,7 +144,7 @@ class CheckedGroup:
         return arrays
 
     def _split(self, name: str) -> tuple[str, str]:
-        """Return the path in the store of the folder of a node, and the node's name there."""
+        """Return the path of the folder that contains a node, from the root of the store, and the node's name in it."""
         folder, _, base = name.rpartition("/")
         return "/".join(part for part in (self.group.path, folder) if part), base
 
@@ -152,8 +152,8 @@ class CheckedGroup:
 def open_sealed(store: CheckedStore, folder: str, name: str, seal: Seal) -> ZarrArray:
     """Open an array that a seal covers; its reads are checked against the digests in the manifest."""
     location, path = store.checks.location, _join(folder, name)
-    # If a finished store was consolidated again, the copy of the metadata may differ in spelling. Then the original is
-    # used.
+    # The consolidated copy of the metadata may be formatted differently if a finished store was consolidated again. Then
+    # the original is used.
     copies = _metadata_copies(store, folder, name)
     document = next((copy for copy in copies if seal.covers(name, copy)), None)
     if document is None:
@@ -207,7 +207,7 @@ def metadata_errors(store: CheckedStore, name: str) -> Iterator[None]:
 def with_checks(
     array: StoredArray, store: CheckedStore, path: str, table: Table | None = None, sealed: str | None = None
 ) -> ZarrArray:
-    """Return an array of a store whose reads are checked against digests and shard indices."""
+    """Return an array with reads that are checked against digests and shard indices."""
     with metadata_errors(store, path):
         check_form(array, f"array {path or '/'!r} of {store.checks.location}")
         index = ShardIndex.from_array(array)

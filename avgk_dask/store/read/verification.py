@@ -216,7 +216,7 @@ def _describe_codecs(array: StoredArray) -> Iterator[str]:
             yield f"{config['name']} ({', '.join(details)})" if details else str(config["name"])
 
 
-#: Kinds of dtypes whose chunks are decoded. A chunk of texts or objects, which are not used here, may claim any size.
+#: Kinds of dtypes whose chunks are decoded. Arrays of texts or objects are not used here, and their chunks may claim any size.
 _NUMBERS = "biufcV"
 
 

@@ -189,7 +189,7 @@ class Draft:
         document = read_document(store, "zarr.json", location)
         try:
             group = zarr.open_group(RecordingStore(store), mode="r+", use_consolidated=False)
-        except Exception as error:  # of any class, since the metadata may contain anything
+        except Exception as error:  # metadata that may contain anything may raise any error
             why = f"is not a Zarr group ({cause(error, secrets_of(store))}); it cannot be continued"
             refuse(StoreError(f"{location} {why}. Choose another path."))
         seal = Seal.read(document.get("attributes"), location)

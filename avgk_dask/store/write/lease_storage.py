@@ -74,7 +74,7 @@ class LeaseKeys:
             await put(self._store, key, data)
 
     def renew(self, lease: StoredLease, data: bytes) -> None:
-        """Store a lease again, or the time of its renewal, unless it has changed meanwhile."""
+        """Store a lease again, or the time of its renewal, unless another run has changed it."""
         write_key(self._store, self.key(lease.number), data)
 
     def remove(self) -> None:

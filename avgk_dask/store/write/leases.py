@@ -42,7 +42,7 @@ from .lease_storage import LeaseKeys, StoredLease
 LASTS = 900.0
 #: Later than any time in a lease (the year 5138).
 _MOST_TIME = 1e11
-#: Attempts to take a lease that others release and take meanwhile.
+#: Maximum number of attempts to take a lease, if other runs take it between two attempts.
 _ATTEMPTS = 20
 #: Owners of the leases that this process holds.
 _HELD: set[str] = set()
@@ -79,7 +79,7 @@ class Process:
             os.kill(self.pid, 0)  # sends no signal
         except (ProcessLookupError, OverflowError):
             return False
-        except PermissionError:  # of another user
+        except PermissionError:  # the process exists, and belongs to another user
             pass
         state, started = _stat(self.pid)
         # Neither a zombie nor another process with the same number.

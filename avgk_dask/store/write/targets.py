@@ -1,10 +1,15 @@
-"""Targets: which place may be written to, and how to write it completely or not at all.
+"""Targets: check whether a place may be written to, and write it completely or not at all.
 
 A target is written under a lease. Output that replaces something is prepared in a staging folder ``.NAME-avgk-xxxxxxxx`` next
-to NAME. It contains ``owner`` (the holder of a lease); ``new``, the output being written; then ``ready``, complete files to be
-moved into the folder NAME, or ``old``, the store NAME while the new one replaces it. If a run was killed, the next one on NAME
-cleans up: it moves ``ready`` in, moves ``old`` back if NAME is missing, and removes the rest. A folder without an ``owner``
-file is not a staging folder, whatever its name; that of a live run is left alone.
+to NAME. The folder contains:
+
+- ``owner``: the holder of the lease. A folder without this file is not a staging folder, whatever its name.
+- ``new``: the output being written.
+- ``ready``: complete files, while they are moved into the folder NAME.
+- ``old``: the previous store NAME, while the new one replaces it.
+
+If a run was killed, the next run on NAME cleans up: it moves ``ready`` in, moves ``old`` back if NAME is missing, and removes
+the rest. The staging folder of a live run stays.
 """
 
 from __future__ import annotations
@@ -47,7 +52,8 @@ from .leases import Holder, Lease, LeasedStore, held_error, holder_without_lease
 
 #: Folder of the parts that several processes write.
 PARTS = "parts"
-#: A folder counts as removed if it has not reappeared after this many pauses of this many seconds; most attempts.
+#: For removing a folder that a write may create again: number of checks in a row that must find it absent or empty, seconds
+#: before each check, and maximum number of attempts.
 _CALM, _PAUSE, _MOST_TRIES = 4, 0.05, 200
 
 
@@ -127,7 +133,7 @@ def holds_anything(store: Store) -> bool:
     """Whether a store has any key."""
     bare = bare_store(store)
     if isinstance(bare, LocalStore):
-        try:  # a single call: another process may create the folder between two
+        try:  # one call, since another process may create the folder between two calls
             names = os.listdir(bare.root)
         except FileNotFoundError:
             return bare.root.is_symlink()
@@ -139,7 +145,7 @@ def holds_anything(store: Store) -> bool:
 
 
 def draft_owner(store: Store) -> str | None:
-    """Return the owner of the lease under which an incomplete store was begun, or None if it is unknown."""
+    """Return the owner of the lease of the run that began an incomplete store, or None if it is unknown."""
     try:
         seal = Seal.read(read_document(store, "zarr.json", "").get("attributes"), "")
     except StoreError:  # absent or damaged
@@ -209,7 +215,7 @@ class StagingDir:
             raise
 
     def move_in(self) -> None:
-        """Move all of ``new`` into the target folder. If this is killed after it began, the next run finishes it."""
+        """Move all of ``new`` into the target folder. If the run is killed after the first move, the next run finishes it."""
         try:
             os.replace(self.new, self.ready)
             _move_in(self.ready, self.target)
@@ -219,14 +225,14 @@ class StagingDir:
             raise
 
     def remove(self, *, for_good: bool = False) -> None:
-        """Remove the folder; pass ``for_good`` if a write may still be under way."""
+        """Remove the folder; pass ``for_good`` if an interrupted write may still create files in it."""
         if for_good:
             remove_for_good(self.new)
         _remove(self.folder)
 
 
 def _remove(folder: pathlib.Path) -> None:
-    """Remove a staging folder. If killed meanwhile, the folder is still recognised, and no partial store is moved back."""
+    """Remove a staging folder, ``owner`` last and ``old`` under another name, so that the next run can clean up after a kill."""
     with contextlib.suppress(OSError):
         os.replace(folder / "old", folder / "gone")
     for name in ("new", "ready", "gone"):
@@ -236,7 +242,7 @@ def _remove(folder: pathlib.Path) -> None:
 
 @contextmanager
 def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Return where to write a file that then replaces ``path`` in one step; a pipe or device is written directly."""
+    """Yield a temporary path that replaces ``path`` in one step at the end; yield ``path`` itself for a pipe or device."""
     if path.exists() and not path.is_file():
         yield path
         return
@@ -273,7 +279,7 @@ def _move_in(ready: pathlib.Path, target: pathlib.Path) -> None:
 def remove_for_good(root: pathlib.Path) -> None:
     """Remove a folder repeatedly, because an interrupted write may still create files in it.
 
-    Only the contents are removed of a link, or of a folder that cannot be removed itself.
+    If it is a link, or cannot be removed itself, only its contents are removed.
     """
     n_calm = 0
     for _ in range(_MOST_TRIES):
@@ -314,7 +320,7 @@ def recover(target: pathlib.Path, location: str) -> None:
 
 
 def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool = False) -> LeasedStore:
-    """Return a store under a lease, which refuses all other writers until it is released; refuse if another writes it.
+    """Lease a store, so that all other writers are refused until the release; refuse a store that another run is writing.
 
     ``check`` refuses an invalid write: once before anything is written, and again under the lease. The remains of
     killed runs are recovered or removed first, with a LeftoverWarning.
@@ -329,7 +335,7 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
         try:
             check()
         except AvgkError:
-            refuse_held(storage, location)  # another writer may have just begun what the check refused
+            refuse_held(storage, location)  # the check may have failed because another writer has just begun the store
             raise
     lease = Lease.take(storage, location, whole=whole)
     try:
@@ -347,7 +353,7 @@ def claim(store: Store, location: str, check: Callable[[], None], *, whole: bool
 def open_target(
     path: object, options: Options | None, overwrite: bool, apart_from: Sequence[object]
 ) -> AbstractContextManager[LeasedStore]:
-    """Lend a place for a new store, which no other run may write meanwhile and which must not overlap with any source.
+    """Lend a place for a new store, under a lease. The place must not overlap with a source.
 
     A store whose writing fails is removed. A local store that is overwritten stays until the new one is finished.
     """
@@ -362,7 +368,7 @@ def open_target(
 
 @contextmanager
 def _lend_target(store: Store, location: str, secret: tuple[object, ...], overwrite: bool) -> Generator[LeasedStore]:
-    """Lend a target; ``secret`` are the path and options, whose credentials errors must not show."""
+    """Lend a target; ``secret`` is the path and options, since errors must not show credentials in them."""
     bare, staging, failed = bare_store(store), None, True
     with writing(location, *secret):
         leased = claim(store, location, lambda: check_target(store, location, overwrite), whole=True)

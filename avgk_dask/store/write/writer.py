@@ -225,7 +225,7 @@ class ScoreWriter:
         last_hash = settle(self._leased, location) if continues else None
         if continues and options.append:
             if last_hash is not None:
-                self._journal.clear()  # of the killed run
+                self._journal.clear()  # the journal of the killed run
             old = Finished.open(store, location, *options.secret)
             self._begin_append(Append(self._leased, old, options.plan, attributes, last_hash))
         elif continues:
