@@ -21,7 +21,7 @@ from .ranked import RankedTally
 from .rows import HeldRows
 from .strata import StrataRanks, StrataSums, add_up
 
-#: By rounding, the sum of a row of probabilities may be this far from 1, and a score this far outside [0, 1].
+#: Tolerances for rounding: distance of the sum of a row of probabilities from 1, and of a score from [0, 1].
 _SUM, _VALUE = 1e-2, 1e-3
 #: Scores examined at a time.
 _STRIP = 1 << 18

@@ -152,7 +152,7 @@ def _widest(bounds: Sequence[int]) -> int:
 
 
 def tolerate_bad_rows(source: Source) -> Source:
-    """Return the source with softmaxes that give NaN instead of an error: the sample of a bad row may not exist."""
+    """Return the source with softmaxes that give NaN for a bad row: an error could concern a sample that does not exist."""
     reader = source.reader
     if isinstance(reader, EnsembleReader):
         reader = reader.with_members([tolerate_bad_rows(member) for member in reader.members], reader.rows)

@@ -131,7 +131,7 @@ def _largest(row: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _lane_sum(terms: Any) -> Any:
-    """Return the sum of terms, a multiple of the lanes of them, in one order: the c-th goes to lane c mod 8."""
+    """Return the sum of terms in a fixed order: term c is added to lane c mod 8. Their number is a multiple of 8."""
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
     for block in range(terms.size // LANES):
         at = _U(block) * _U(LANES)  # numba would test whether a signed index is negative
