@@ -185,7 +185,7 @@ def test_kernels__give_the_same_bits_with_any_instructions(features, tmp_path):
     code = (
         "import json, sys, hashlib\nimport numpy as np\nfrom avgk_dask.kernels.compiled import exponentials as e\n"
         "z = (np.random.default_rng(1).standard_normal((40, 1001)) * 30).astype('f4')\n"
-        "found = []\n"
+        "actual = []\n"
         "for t in (1.0, 1.7):\n"
         "    out = np.empty_like(z); e.softmax_narrow(z, t, out, np.empty(1008)); actual.append(out)\n"
         "    out = np.empty_like(z); e.sigmoid_narrow(z, t, out, np.empty(1001)); actual.append(out)\n"
