@@ -64,6 +64,21 @@ def test_own_thresholds__equal_the_definition(engine, data, monkeypatch):
     check(by_group, scores, labels, groups, ks, kept)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_own_thresholds__that_keep_all_ties_count_their_labels(engine, monkeypatch):
+    """With k = C the sets contain all scores, so also the labels among the ties at the lowest one."""
+    rng = np.random.default_rng(0)
+    scores, labels, groups = rng.integers(0, 4, (60, 7)), rng.integers(0, 7, 60), np.arange(60) % 3
+    scores[groups == 2] = 1
+    config, n_cells = ENGINES[engine]
+    monkeypatch.setattr(group_scan, "_ALL_CELLS", n_cells)
+    monkeypatch.setattr(group_scan, "_LEAST_CELLS", min(n_cells // 4, 256))
+    with dask.config.set(config), dask.config.set(scheduler="synchronous"):
+        result = avgk.breakdown(da.from_array(scores, chunks=(13, 7)), labels, [3, 7], by=groups, thresholds="own")
+    assert (result.average_k_error.sel(k=7) == 0).all()
+    check(result, scores, labels, groups, [3, 7], np.ones(60, bool))
+
+
 def stored(scores, labels, chunks):
     """Store scores and labels in a store that counts reads; return the counter and the group opened through it."""
     store = CountingStore(MemoryStore())
