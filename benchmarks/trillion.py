@@ -164,9 +164,14 @@ def check(few: dict, many: dict, times: int) -> None:
             "n_labelled",
             "budget",
             "set_size_count",
+            "set_hit_count",
             "ranked_count",
         ):
             expected = expected * times
+        if name.endswith("_stderr"):  # the window of ranks around the threshold, whose labels count, differs a little
+            near = np.abs(actual * np.sqrt(times) - expected) <= 0.1 * np.abs(expected)
+            assert (near | np.isnan(expected)).all(), f"{name} is not 1 / sqrt({times}) of the known one"
+            continue
         if name in ("straddle_magnitude", "ranked_count", "bin_low") or (
             name.endswith("_error") and "straddle" in name
         ):
